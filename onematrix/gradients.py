@@ -1,0 +1,52 @@
+"""One cross-entropy step on the unembedding, in closed form and by autograd.
+
+With p = softmax(W x) and target t, the loss is L = -log p_t and
+
+    dL/dW[i] = (p_i - [i = t]) x        dL/dx = sum_i p_i W[i] - W[t]
+
+(derived in chapter 3; Press and Wolf 2017, section 3, discuss the same two updates).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Step:
+    """The gradients of one loss at one position.
+
+    Attributes:
+        p: (V,) predicted probabilities.
+        loss: -log p[target], in nats.
+        rows: (V,) the scalar that multiplies x in each row's gradient: p_i, and p_t - 1 for the target.
+        x: (d,) dL/dx.
+    """
+
+    p: Tensor
+    loss: float
+    rows: Tensor
+    x: Tensor
+
+
+@torch.no_grad()
+def closed_form(W: Tensor, x: Tensor, target: int) -> Step:
+    """The documents' three formulas: W (V, d), x (d,). The V x d gradient is never stored."""
+    log_p = F.log_softmax(W @ x, dim=0)
+    p = log_p.exp()
+    rows = p.clone()
+    rows[target] -= 1
+    return Step(p, -log_p[target].item(), rows, p @ W - W[target])
+
+
+def by_autograd(W: Tensor, x: Tensor, target: int) -> tuple[Tensor, Tensor]:
+    """(V, d) dL/dW and (d,) dL/dx through the output projection alone.
+
+    W and x are copies cut from the network, so that a tied matrix does not also collect the
+    gradient that reaches it through the lookup.
+    """
+    W, x = W.detach().clone().requires_grad_(), x.detach().clone().requires_grad_()
+    loss = F.cross_entropy(F.linear(x, W)[None], torch.tensor([target]))
+    return torch.autograd.grad(loss, (W, x))

@@ -1,0 +1,29 @@
+"""The logit lens: read a middle of the stream with the model's own last step.
+
+Source: nostalgebraist, *interpreting GPT: the logit lens* (2020). The final norm is applied to each
+layer with its own statistics, once; the last layer then gives the model's own output.
+"""
+
+import torch
+from torch import Tensor
+
+from onematrix.models import LanguageModel, States
+
+
+def lens(model: LanguageModel, states: States, position: int = -1, *, norm: bool = True) -> Tensor:
+    """(blocks + 1, V) logits of the stream at one position, from the embedding to the last block.
+
+    Args:
+        model: whose unembedding reads the stream.
+        states: what `model.states(prompt)` returned.
+        position: which token of the prompt.
+        norm: apply the final norm to each layer first (the usual reading); False reads the raw stream.
+    """
+    stream = states.normed if norm else states.stream
+    with torch.no_grad():
+        return stream[:, position] @ model.U.T
+
+
+def layer(k: int) -> str:
+    """How the book names entry k of the stream."""
+    return "embedding" if k == 0 else f"block {k:2d}"

@@ -1,0 +1,187 @@
+"""A language model as the book needs it: its two matrices, its residual stream, its tokens."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from onematrix import weights
+from onematrix.tokens import shown
+from onematrix.weights import ModelError
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Where one family keeps the parts the book looks at."""
+
+    blocks: nn.ModuleList
+    final_norm: nn.Module
+
+
+def gpt2_parts(network: nn.Module) -> Parts:
+    return Parts(network.transformer.h, network.transformer.ln_f)
+
+
+def llama_parts(network: nn.Module) -> Parts:
+    return Parts(network.model.layers, network.model.norm)
+
+
+# transformers' `model_type` -> the adapter that finds the parts
+ADAPTERS = {"gpt2": gpt2_parts, "llama": llama_parts}
+
+
+@dataclass(frozen=True)
+class States:
+    """What one forward pass leaves at every position of a prompt.
+
+    Attributes:
+        ids: (T,) token ids.
+        stream: (blocks + 1, T, d) the residual stream: entry 0 is what enters block 1, entry k what
+            leaves block k. All before the final norm.
+        normed: (blocks + 1, T, d) the final norm of each of them.
+        logits: (T, V) the model's own.
+    """
+
+    ids: Tensor
+    stream: Tensor
+    normed: Tensor
+    logits: Tensor
+
+    @property
+    def x(self) -> Tensor:
+        """(d,) the vector that meets the unembedding at the last position: `normed[-1, -1]`."""
+        return self.normed[-1, -1]
+
+
+class LanguageModel:
+    """A causal language model opened at both ends.
+
+    Attributes:
+        name, title, revision, sha256, trained: which weights these are (see `onematrix.weights.Source`).
+        network: the transformers model, fp32, in eval mode.
+        tokenizer: the transformers tokenizer.
+        W: (V, d) the embedding matrix, one row per token.
+        U: (V, d) the unembedding matrix; the same tensor as W where the model is tied.
+        blocks, final_norm: the transformer blocks and the norm before the unembedding.
+    """
+
+    def __init__(self, network: nn.Module, tokenizer, manifest: dict):
+        kind = network.config.model_type
+        if kind not in ADAPTERS:
+            raise ModelError(f"No adapter for the family {kind!r}; there is one for {', '.join(ADAPTERS)}.")
+        self.network = network.eval().requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.name, self.title = manifest["name"], manifest["title"]
+        self.revision, self.sha256 = manifest["revision"], manifest["sha256"]
+        self.trained = manifest["trained"]
+        parts = ADAPTERS[kind](network)
+        self.blocks, self.final_norm = parts.blocks, parts.final_norm
+        self.W = network.get_input_embeddings().weight
+        self.U = network.get_output_embeddings().weight
+        if not (torch.isfinite(self.W).all() and torch.isfinite(self.U).all()):
+            raise ModelError(f"The embedding of {self.title} holds values that are not finite.")
+
+    def __repr__(self) -> str:
+        tie = "tied" if self.tied else "untied"
+        return f"{self.title}: V = {self.V}, d = {self.d}, {len(self.blocks)} blocks, {tie}"
+
+    @property
+    def tied(self) -> bool:
+        """Whether both ends read one and the same storage (equal values are not enough)."""
+        return self.W.data_ptr() == self.U.data_ptr() and self.W.shape == self.U.shape
+
+    @property
+    def V(self) -> int:
+        """Vocabulary size: the number of rows."""
+        return self.W.shape[0]
+
+    @property
+    def d(self) -> int:
+        """Width: the number of columns."""
+        return self.W.shape[1]
+
+    @cached_property
+    def context(self) -> int:
+        """The longest prompt, in tokens."""
+        return self.network.config.max_position_embeddings
+
+    def ids(self, text: str) -> list[int]:
+        """Token ids of a text, with no beginning-of-text token."""
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def text(self, index: int) -> str:
+        """The text of one token, leading space included."""
+        if not 0 <= index < self.V:
+            raise ValueError(f"token id {index} is out of range: {self.title} has ids 0 to {self.V - 1}")
+        return self.tokenizer.decode([index], clean_up_tokenization_spaces=False)
+
+    def shown(self, index: int) -> str:
+        """The token as the book prints it: quoted, so that a leading space is seen."""
+        return shown(self.text(index))
+
+    def id(self, text: str) -> int:
+        """The id of a text that is exactly one token; ValueError shows the tokens where it is not."""
+        found = self.ids(text)
+        if len(found) != 1:
+            pieces = ", ".join(self.shown(i) for i in found) or "nothing"
+            raise ValueError(f"{shown(text)} is not one token of {self.title}: it reads {pieces}")
+        return found[0]
+
+    def has(self, text: str) -> bool:
+        """Whether a text is exactly one token of this model."""
+        return len(self.ids(text)) == 1
+
+    @torch.no_grad()
+    def states(self, prompt: str | list[int]) -> States:
+        """Run a prompt once and keep the residual stream at the embedding and after every block.
+
+        Args:
+            prompt: a text, or token ids.
+
+        Returns:
+            States; `stream` is taken with hooks, since transformers normalises the last hidden
+            state it returns.
+
+        Raises:
+            ValueError: empty prompt, ids out of range, or more tokens than the context holds.
+        """
+        ids = self.ids(prompt) if isinstance(prompt, str) else list(prompt)
+        if not ids:
+            raise ValueError("the prompt is empty: give at least one token")
+        if min(ids) < 0 or max(ids) >= self.V:
+            raise ValueError(f"token ids must be 0 to {self.V - 1}, got {min(ids)} to {max(ids)}")
+        if len(ids) > self.context:
+            raise ValueError(f"the prompt has {len(ids)} tokens; {self.title} reads at most {self.context}")
+        entered: list[Tensor] = []
+        left: list[Tensor] = []
+        hooks = [b.register_forward_pre_hook(lambda _, args: entered.append(args[0])) for b in self.blocks]
+        hooks.append(self.blocks[-1].register_forward_hook(lambda *call: left.append(call[2])))
+        try:
+            logits = self.network(torch.tensor([ids]), use_cache=False).logits[0]
+        finally:
+            for hook in hooks:
+                hook.remove()
+        last = left[0][0] if isinstance(left[0], tuple) else left[0]
+        stream = torch.cat([*entered, last])
+        return States(torch.tensor(ids), stream, self.final_norm(stream), logits)
+
+
+def load(name: str = "auto") -> LanguageModel:
+    """Open a model by name: `gpt2`, `smollm2-135m`, or `auto`, which takes GPT-2 where it can be had.
+
+    The weights are checked by size and SHA-256 first, and read from safetensors only.
+
+    Raises:
+        onematrix.ModelError: the model is unknown, out of reach, or not what it should be.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    directory = weights.folder(weights.resolve(name))
+    logging.disable_progress_bar()  # a second's work; on a page its bar would be an error message
+    network = AutoModelForCausalLM.from_pretrained(
+        directory, local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
+    )
+    tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    return LanguageModel(network, tokenizer, weights.check(directory))
