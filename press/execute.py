@@ -1,0 +1,298 @@
+"""Run chapters with papermill, as many at once as the machine holds, and never one that has not changed.
+
+An executed chapter lies at `_build/executed/MODEL/NN_name.ipynb` beside a small record of what it was made
+from. It is written whole or not at all, and it is current while the record's key matches.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import nbformat
+import papermill
+import psutil
+from papermill.engines import NBClientEngine, papermill_engines
+from tqdm.auto import tqdm
+
+from onematrix import weights
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = ROOT / "notebooks"
+PRINTED = ROOT / "tests" / "printed"
+BUILD = ROOT / "_build"
+
+CELL_SECONDS = 600  # a cell that takes longer is taken to hang
+KERNEL_BYTES = 2 << 30  # what one chapter may need: the weights, torch, and room to compute
+TELLING = ("torch", "transformers", "matplotlib", "numpy", "papermill")  # versions that every page names
+
+# What a chapter sees of the machine's environment; secrets stay outside.
+ENVIRONMENT = (
+    *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "SYSTEMROOT", "USERPROFILE"),
+    *("ONEMATRIX_CACHE", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "LD_LIBRARY_PATH"),
+)
+
+MEASURE = """\
+import resource, sys
+_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB on Linux, bytes on macOS
+print(_peak * (1 if sys.platform == "darwin" else 1024))"""
+
+
+class ChapterError(RuntimeError):
+    """A chapter did not run to its end: says which, where and why."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One executed chapter.
+
+    Attributes:
+        chapter: `NN_name`.
+        path: the executed notebook.
+        key: hash of all it depends on.
+        seconds: how long its cells and its kernel took.
+        peak_bytes: the kernel's largest resident size.
+        date: UTC, ISO 8601.
+        versions: of the packages every page names.
+        model: the manifest of the weights.
+    """
+
+    chapter: str
+    path: Path
+    key: str
+    seconds: float
+    peak_bytes: int
+    date: str
+    versions: dict[str, str]
+    model: dict
+
+
+def chapters() -> list[str]:
+    """Names of all chapters, in the book's order."""
+    return sorted(p.stem for p in NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
+
+
+def prepare(model: str) -> dict:
+    """Make a model's folder where it is not there yet, and return its manifest.
+
+    Runs in a process of its own, because making a folder needs torch and the press does not.
+
+    Raises:
+        onematrix.ModelError: the model is unknown or cannot be had.
+    """
+    name = weights.source(model).name
+    code = (
+        "import sys\nfrom onematrix import weights\n"
+        "try: weights.folder(sys.argv[1])\nexcept weights.ModelError as e: print(e); sys.exit(1)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, name], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise weights.ModelError(done.stdout.strip() or f"{name} could not be made ready (see above).")
+    return json.loads((weights.cache() / name / weights.MANIFEST).read_text(encoding="utf-8"))
+
+
+def key(chapter: str, manifest: dict) -> str:
+    """Hash of what a chapter's outcome depends on: its source, the package, what the package quotes, model, versions."""
+    digest = hashlib.sha256()
+    sources = [
+        NOTEBOOKS / f"{chapter}.ipynb",
+        ROOT / "requirements.txt",
+        *sorted((ROOT / "onematrix").rglob("*.py")),
+        *sorted((PRINTED / "gpt2").iterdir()),  # what `document` quotes
+        *sorted((PRINTED / manifest["name"]).glob(f"{chapter}.pins.json")),  # what `your_run` compares with
+    ]
+    for path in sources:
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    digest.update(f"{manifest['sha256']} {platform.python_version()} {platform.machine()}".encode())
+    return digest.hexdigest()
+
+
+def home(chapter: str, model: str) -> Path:
+    """Where the executed chapter lies."""
+    return BUILD / "executed" / model / f"{chapter}.ipynb"
+
+
+def current(chapter: str, manifest: dict) -> Run | None:
+    """The chapter's last run on this model, if nothing it depends on has changed since."""
+    path = home(chapter, manifest["name"])
+    try:
+        record = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if record["key"] != key(chapter, manifest) or hashlib.sha256(path.read_bytes()).hexdigest() != record["sha256"]:
+        return None
+    fields = {k: v for k, v in record.items() if k != "sha256"}
+    return Run(path=path, **fields)
+
+
+@contextmanager
+def environment(threads: int) -> Iterator[None]:
+    """Give kernels only what they need of this process's environment, and no network."""
+    before = dict(os.environ)
+    kept = {name: before[name] for name in ENVIRONMENT if name in before}
+    os.environ.clear()
+    os.environ.update(kept)
+    os.environ.update(
+        OMP_NUM_THREADS=str(threads),
+        TOKENIZERS_PARALLELISM="false",
+        HF_HUB_OFFLINE="1",
+        HF_HUB_DISABLE_PROGRESS_BARS="1",
+        PYTHONHASHSEED="0",
+        PYDEVD_DISABLE_FILE_VALIDATION="1",
+    )
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+class Announcing(NBClientEngine):
+    """papermill's own engine, which also says which cell it starts."""
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man, kernel_name, on_cell: Callable = print, **kwargs):
+        start = nb_man.cell_start
+
+        def announced(cell, cell_index=None, **more):
+            on_cell(cell["id"])
+            return start(cell, cell_index, **more)
+
+        nb_man.cell_start = announced
+        return super().execute_managed_notebook(nb_man, kernel_name, **kwargs)
+
+
+papermill_engines.register("announcing", Announcing)
+
+
+def execute(chapter: str, manifest: dict, on_cell: Callable[[str], None]) -> Run:
+    """Run one chapter on one model and put the outcome in its place.
+
+    Args:
+        chapter: `NN_name` in `notebooks/`.
+        manifest: of a model whose folder is ready.
+        on_cell: called with the id of each cell as it starts.
+
+    Raises:
+        ChapterError: a cell raised, hung, or took the kernel with it; the message names it.
+    """
+    started = datetime.now(UTC)
+    made_from = key(chapter, manifest)
+    target = home(chapter, manifest["name"])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    at = ["the start"]
+
+    def note(cell_id: str) -> None:
+        at[0] = cell_id
+        on_cell(cell_id)
+
+    with tempfile.TemporaryDirectory(prefix=f".{chapter}-", dir=target.parent) as scratch:
+        source, result = Path(scratch) / "source.ipynb", Path(scratch) / "result.ipynb"
+        notebook = nbformat.read(NOTEBOOKS / f"{chapter}.ipynb", as_version=4)
+        notebook.cells.append(nbformat.v4.new_code_cell(MEASURE, id="press-measure"))
+        nbformat.write(notebook, source)
+        try:
+            papermill.execute_notebook(
+                source,
+                result,
+                parameters={"MODEL": manifest["name"]},
+                engine_name="announcing",
+                kernel_name="python3",
+                progress_bar=False,
+                request_save_on_cell_execute=False,
+                execution_timeout=CELL_SECONDS,
+                cwd=scratch,
+                on_cell=note,
+            )
+        except Exception as error:
+            raise ChapterError(explain(chapter, at[0], error)) from error
+        executed = nbformat.read(result, as_version=4)
+        peak = int("".join(o["text"] for o in executed.cells.pop()["outputs"] if o["output_type"] == "stream"))
+        nbformat.write(executed, result)
+        run = Run(
+            chapter=chapter,
+            path=target,
+            key=made_from,
+            seconds=(datetime.now(UTC) - started).total_seconds(),
+            peak_bytes=peak,
+            date=started.isoformat(timespec="seconds"),
+            versions={"python": platform.python_version()} | {name: version(name) for name in TELLING},
+            model=manifest,
+        )
+        record = {k: v for k, v in asdict(run).items() if k != "path"}
+        record["sha256"] = hashlib.sha256(result.read_bytes()).hexdigest()
+        # The record goes first out and last in: a kill between the two leaves a chapter that is not current.
+        target.with_suffix(".json").unlink(missing_ok=True)
+        result.replace(target)
+        note_file = Path(scratch) / "record.json"
+        note_file.write_text(json.dumps(record, indent=1), encoding="utf-8")
+        note_file.replace(target.with_suffix(".json"))
+    return run
+
+
+def explain(chapter: str, cell: str, error: Exception) -> str:
+    """One message for a chapter that failed: chapter, cell, the error and its last lines."""
+    if isinstance(error, papermill.PapermillExecutionError):
+        # papermill renders the traceback with colours; the page of a terminal does not need them here
+        last = "\n".join(str(line) for line in error.traceback[-1:]).strip()
+        return f"{chapter}, cell {cell}: {error.ename}: {error.evalue}\n{last}"
+    kind = type(error).__name__
+    reason = str(error).strip() or traceback.format_exception_only(error)[-1].strip()
+    return f"{chapter}, cell {cell}: {kind}: {reason}"
+
+
+def workers() -> int:
+    """How many chapters run at once: no more than there are cores, and what memory holds."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, psutil.virtual_memory().available // KERNEL_BYTES))
+
+
+def execute_all(manifest: dict, names: list[str] | None = None) -> list[Run]:
+    """Every chapter's current run on this model, executing what has changed, side by side.
+
+    Raises:
+        ChapterError: at least one chapter failed. The others' results are kept.
+    """
+    names = names or chapters()
+    runs = {name: run for name in names if (run := current(name, manifest))}
+    stale = [name for name in names if name not in runs]
+    if not stale:
+        return [runs[name] for name in names]
+    side_by_side = min(workers(), len(stale))
+    cells = sum(c.cell_type == "code" for n in stale for c in nbformat.read(NOTEBOOKS / f"{n}.ipynb", 4).cells)
+    failures = []
+    cores = os.cpu_count() or 1
+    with (
+        environment(threads=max(1, cores // side_by_side)),
+        tqdm(total=cells, unit="cell", disable=None) as bar,
+        ThreadPoolExecutor(side_by_side) as pool,
+    ):
+
+        def step(chapter: str) -> Callable[[str], None]:
+            def on_cell(cell_id: str) -> None:
+                bar.set_description(f"{chapter}: {cell_id}", refresh=False)
+                bar.update()
+
+            return on_cell
+
+        waiting = {pool.submit(execute, name, manifest, step(name)): name for name in stale}
+        for done in as_completed(waiting):
+            try:
+                run = runs[waiting[done]] = done.result()
+                tqdm.write(f"  {run.chapter}  {run.seconds:.1f} s, {run.peak_bytes / 1e6:.0f} MB")
+            except ChapterError as failure:
+                failures.append(str(failure))
+    if failures:
+        raise ChapterError("\n\n".join(failures))
+    return [runs[name] for name in names]
