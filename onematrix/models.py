@@ -184,4 +184,4 @@ def load(name: str = "auto") -> LanguageModel:
         directory, local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
     )
     tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-    return LanguageModel(network, tokenizer, weights.check(directory))
+    return LanguageModel(network, tokenizer, weights.manifest(directory))

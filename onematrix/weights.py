@@ -269,11 +269,15 @@ def resolve(name: str) -> str:
     return "gpt2" if here or hub_answers() else "smollm2-135m"
 
 
-def check(directory: Path) -> dict:
-    """The folder's manifest, after the weights were compared with it; ModelError where they differ."""
-    manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-    verify(directory / WEIGHTS, manifest["size"], manifest["sha256"])
-    return manifest
+def manifest(directory: Path) -> dict:
+    """What a model's folder says of itself."""
+    return json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+
+
+def check(directory: Path) -> None:
+    """Raise ModelError where the weights in a folder are not those its manifest names."""
+    said = manifest(directory)
+    verify(directory / WEIGHTS, said["size"], said["sha256"])
 
 
 @contextmanager
@@ -315,7 +319,7 @@ def folder(name: str) -> Path:
             tqdm.write(f"Preparing {what.title} from {what.origin} (once).")
             what.make(what, scratch)
             weights = scratch / WEIGHTS
-            manifest = {
+            said = {
                 "name": what.name,
                 "title": what.title,
                 "origin": what.origin,
@@ -325,5 +329,5 @@ def folder(name: str) -> Path:
                 "sha256": sha256(weights),
                 "source_sha256": what.sha256,
             }
-            (scratch / MANIFEST).write_text(json.dumps(manifest, indent=2), encoding="utf-8")
+            (scratch / MANIFEST).write_text(json.dumps(said, indent=2), encoding="utf-8")
     return target

@@ -99,7 +99,7 @@ def prepare(model: str) -> dict:
     done = subprocess.run([sys.executable, "-c", code, name], stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise weights.ModelError(done.stdout.strip() or f"{name} could not be made ready (see above).")
-    return json.loads((weights.cache() / name / weights.MANIFEST).read_text(encoding="utf-8"))
+    return weights.manifest(weights.cache() / name)
 
 
 def key(chapter: str, manifest: dict) -> str:
