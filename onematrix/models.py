@@ -1,7 +1,7 @@
 """A language model as the book needs it: its two matrices, its residual stream, its tokens."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -170,15 +170,22 @@ class LanguageModel:
 def load(name: str = "auto") -> LanguageModel:
     """Open a model by name: `gpt2`, `smollm2-135m`, or `auto`, which takes GPT-2 where it can be had.
 
-    The weights are checked by size and SHA-256 first, and read from safetensors only.
+    The weights are checked by size and SHA-256 first, and read from safetensors only. The last model
+    opened is kept: asking for it again returns the same object.
 
     Raises:
         onematrix.ModelError: the model is unknown, out of reach, or not what it should be.
     """
+    return opened(weights.resolve(name))
+
+
+@lru_cache(maxsize=1)
+def opened(name: str) -> LanguageModel:
+    """The model of a resolved name, read from its folder."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
-    directory = weights.folder(weights.resolve(name))
+    directory = weights.folder(name)
     logging.disable_progress_bar()  # a second's work; on a page its bar would be an error message
     network = AutoModelForCausalLM.from_pretrained(
         directory, local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=torch.float32

@@ -27,6 +27,7 @@ from papermill.engines import NBClientEngine, papermill_engines
 from tqdm.auto import tqdm
 
 from onematrix import weights
+from press import warm
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
@@ -138,12 +139,15 @@ def current(chapter: str, manifest: dict) -> Run | None:
 
 @contextmanager
 def environment(threads: int) -> Iterator[None]:
-    """Give kernels only what they need of this process's environment, and no network."""
+    """Give kernels only what they need of this process's environment, no network, and a place for their own files."""
     before = dict(os.environ)
     kept = {name: before[name] for name in ENVIRONMENT if name in before}
+    scratch = tempfile.TemporaryDirectory(prefix="press-")
     os.environ.clear()
     os.environ.update(kept)
     os.environ.update(
+        IPYTHONDIR=scratch.name,
+        JUPYTER_RUNTIME_DIR=scratch.name,
         OMP_NUM_THREADS=str(threads),
         TOKENIZERS_PARALLELISM="false",
         HF_HUB_OFFLINE="1",
@@ -152,7 +156,8 @@ def environment(threads: int) -> Iterator[None]:
         PYDEVD_DISABLE_FILE_VALIDATION="1",
     )
     try:
-        yield
+        with scratch:
+            yield
     finally:
         os.environ.clear()
         os.environ.update(before)
@@ -176,12 +181,13 @@ class Announcing(NBClientEngine):
 papermill_engines.register("announcing", Announcing)
 
 
-def execute(chapter: str, manifest: dict, on_cell: Callable[[str], None]) -> Run:
+def execute(chapter: str, manifest: dict, on_cell: Callable[[str], None], kernel: str = "python3") -> Run:
     """Run one chapter on one model and put the outcome in its place.
 
     Args:
         chapter: `NN_name` in `notebooks/`.
         manifest: of a model whose folder is ready.
+        kernel: the kernelspec to run it with.
         on_cell: called with the id of each cell as it starts.
 
     Raises:
@@ -208,7 +214,7 @@ def execute(chapter: str, manifest: dict, on_cell: Callable[[str], None]) -> Run
                 result,
                 parameters={"MODEL": manifest["name"]},
                 engine_name="announcing",
-                kernel_name="python3",
+                kernel_name=kernel,
                 progress_bar=False,
                 request_save_on_cell_execute=False,
                 execution_timeout=CELL_SECONDS,
@@ -275,6 +281,7 @@ def execute_all(manifest: dict, names: list[str] | None = None) -> list[Run]:
     cores = os.cpu_count() or 1
     with (
         environment(threads=max(1, cores // side_by_side)),
+        warm.kernels(manifest["name"]) as kernel,
         tqdm(total=cells, unit="cell", disable=None) as bar,
         ThreadPoolExecutor(side_by_side) as pool,
     ):
@@ -286,7 +293,7 @@ def execute_all(manifest: dict, names: list[str] | None = None) -> list[Run]:
 
             return on_cell
 
-        waiting = {pool.submit(execute, name, manifest, step(name)): name for name in stale}
+        waiting = {pool.submit(execute, name, manifest, step(name), kernel): name for name in stale}
         for done in as_completed(waiting):
             try:
                 run = runs[waiting[done]] = done.result()
