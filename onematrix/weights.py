@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 HUB_SECONDS = 4  # `auto` must decide within five
 WEIGHTS = "model.safetensors"

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ import nbformat
 import papermill
 import psutil
 from papermill.engines import NBClientEngine, papermill_engines
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from onematrix import weights
 from press import warm
@@ -248,14 +249,16 @@ def execute(chapter: str, manifest: dict, on_cell: Callable[[str], None], kernel
 
 
 def explain(chapter: str, cell: str, error: Exception) -> str:
-    """One message for a chapter that failed: chapter, cell, the error and its last lines."""
+    """One message for a chapter that failed: chapter, cell, the line it stopped at, the error, what to do."""
     if isinstance(error, papermill.PapermillExecutionError):
-        # papermill renders the traceback with colours; the page of a terminal does not need them here
-        last = "\n".join(str(line) for line in error.traceback[-1:]).strip()
-        return f"{chapter}, cell {cell}: {error.ename}: {error.evalue}\n{last}"
-    kind = type(error).__name__
-    reason = str(error).strip() or traceback.format_exception_only(error)[-1].strip()
-    return f"{chapter}, cell {cell}: {kind}: {reason}"
+        plain = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(error.traceback))
+        stopped = re.findall(r"^-+> (\d+ .*)$", plain, flags=re.M)  # innermost last; the cell's own line is first
+        where = f", line {stopped[0]}" if stopped else ""
+        what = f"{error.ename}: {error.evalue}"
+    else:
+        where = ""
+        what = traceback.format_exception_only(error)[-1].strip()
+    return f"{chapter}, cell {cell}{where}\n  {what}\n  Open notebooks/{chapter}.ipynb and run it up to this cell."
 
 
 def workers() -> int:
