@@ -8,7 +8,6 @@ import shutil
 import sys
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 from onematrix import weights
 from press import execute

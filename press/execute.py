@@ -105,7 +105,7 @@ def prepare(model: str) -> dict:
 
 
 def key(chapter: str, manifest: dict) -> str:
-    """Hash of what a chapter's outcome depends on: its source, the package, what the package quotes, model, versions."""
+    """Hash of what a chapter's outcome depends on: source, package, what the package quotes, model, versions."""
     digest = hashlib.sha256()
     sources = [
         NOTEBOOKS / f"{chapter}.ipynb",
@@ -141,7 +141,8 @@ def current(chapter: str, manifest: dict) -> Run | None:
 @contextmanager
 def environment(threads: int) -> Iterator[None]:
     """Give kernels only what they need of this process's environment, no network, and a place for their own files."""
-    before = dict(os.environ)
+    # The directory is the process's and so set once for all: papermill's own `cwd` is not safe between threads.
+    before, stood = dict(os.environ), Path.cwd()
     kept = {name: before[name] for name in ENVIRONMENT if name in before}
     scratch = tempfile.TemporaryDirectory(prefix="press-")
     os.environ.clear()
@@ -158,8 +159,10 @@ def environment(threads: int) -> Iterator[None]:
     )
     try:
         with scratch:
+            os.chdir(scratch.name)
             yield
     finally:
+        os.chdir(stood)
         os.environ.clear()
         os.environ.update(before)
 
@@ -219,7 +222,6 @@ def execute(chapter: str, manifest: dict, on_cell: Callable[[str], None], kernel
                 progress_bar=False,
                 request_save_on_cell_execute=False,
                 execution_timeout=CELL_SECONDS,
-                cwd=scratch,
                 on_cell=note,
             )
         except Exception as error:
