@@ -80,7 +80,8 @@ def verify(path: Path, size: int, digest: str) -> None:
 
 # ------------------------------------------------------------------ GPT-2, from the Hub
 
-GPT2_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
+REQUIRED = (WEIGHTS, "config.json", "tokenizer.json")
+OPTIONAL = ("tokenizer_config.json", "vocab.json", "merges.txt")  # tokenizer.json holds all that these do
 
 
 def cached_on_disk(source: Source, filename: str) -> Path | None:
@@ -122,12 +123,20 @@ def hub_answers(seconds: float = HUB_SECONDS) -> bool:
     return answered.is_set()
 
 
+def place(file: Path, target: Path) -> None:
+    """Put a file there without a second copy on disk where the file system allows it."""
+    try:
+        os.link(file.resolve(), target)
+    except OSError:
+        shutil.copyfile(file, target)
+
+
 def fetch_from_hub(source: Source, into: Path) -> None:
     """Copy GPT-2's files from the Hub client's cache, downloading what is not there yet."""
     from huggingface_hub import constants, hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 
-    missing = [f for f in (WEIGHTS, "config.json", "tokenizer.json") if not cached_on_disk(source, f)]
+    missing = [f for f in REQUIRED if not cached_on_disk(source, f)]
     if missing and not hub_answers():
         raise ModelError(
             f"{source.title} is not here: {', '.join(missing)} of {source.origin} at revision "
@@ -135,14 +144,19 @@ def fetch_from_hub(source: Source, into: Path) -> None:
             f"answer within {HUB_SECONDS} seconds. Connect to a network, copy the snapshot into that "
             "cache, or use MODEL=smollm2-135m."
         )
-    for filename in (WEIGHTS, *GPT2_FILES):
+    for filename in (*REQUIRED, *OPTIONAL):
         try:
             got = Path(hf_hub_download(source.origin, filename, revision=source.revision))
-        except EntryNotFoundError:
-            if filename in ("vocab.json", "merges.txt", "tokenizer_config.json"):
-                continue  # tokenizer.json holds everything these do
-            raise
-        shutil.copyfile(got, into / filename)
+        except EntryNotFoundError as absent:
+            if filename in OPTIONAL:
+                continue
+            raise ModelError(f"{source.origin} has no {filename} at revision {source.revision}.") from absent
+        except (HfHubHTTPError, OSError) as failure:
+            raise ModelError(
+                f"{filename} of {source.origin} could not be fetched: {failure} Nothing was changed. Try again, "
+                "or use MODEL=smollm2-135m."
+            ) from failure
+        place(got, into / filename)
     verify(into / WEIGHTS, source.size, source.sha256)
 
 

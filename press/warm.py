@@ -142,16 +142,12 @@ def become_kernel(request: dict) -> None:
 
 def warm_up(model: str) -> None:
     """Import what chapters import and open the model, on one thread: OpenMP's pool does not survive a fork."""
-    import ipykernel.kernelapp
     import torch
 
     torch.set_num_threads(1)
-
-    import onematrix.figures
-    import onematrix.gradients
-    import onematrix.logit_lens
-
-    onematrix.load(model).states([0])
+    for name in ("ipykernel.kernelapp", "onematrix.documents", "onematrix.figures", "onematrix.logit_lens"):
+        import_module(name)
+    import_module("onematrix").load(model).states([0])
 
 
 if __name__ == "__main__":
