@@ -1,0 +1,180 @@
+"""Turn executed chapters into the tree that jupyter-book reads.
+
+`stage(executed, facts, into)` writes a tree that mirrors the repository: `_config.yml`, `_toc.yml`, `book/` and
+the executed `notebooks/`, and `extra/`, whose content is copied to the site's root as it is (the figures' values
+as CSV, the notebooks as they are committed). Whoever generates a page writes it into `book/` of that tree
+afterwards. `press.site.build` makes the site from it.
+"""
+
+import csv
+import html
+import math
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from onematrix.pins import RECORD
+
+ROOT = Path(__file__).resolve().parent.parent
+
+WORDS_A_MINUTE = 200
+PAPERMILL_TAG = "injected-parameters"
+# Strings that a spreadsheet would run as a formula get an apostrophe in front.
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class PageError(RuntimeError):
+    """A chapter that must not be shown: names it, the cell and why."""
+
+
+def stage(executed: Mapping[str, Path], facts: Mapping, into: Path) -> None:
+    """Write the tree that jupyter-book reads.
+
+    Args:
+        executed: chapter name (`NN_name`) -> its executed notebook, in the book's order.
+        facts: the ledger. Read here: `facts["model"]` (the weights' manifest) and
+            `facts["chapters"][name]` with `seconds`, `date` (ISO 8601) and `versions` (package -> version).
+        into: an empty or missing directory.
+
+    Raises:
+        PageError: a chapter holds an error output, or prints a path of this machine.
+    """
+    for name in ("_config.yml", "_toc.yml"):
+        into.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, into / name)
+    shutil.copytree(ROOT / "book", into / "book", ignore=shutil.ignore_patterns("claims.yml"))
+    (into / "notebooks").mkdir()
+    downloads = into / "extra" / "notebooks"
+    downloads.mkdir(parents=True)
+    rows = []
+    for chapter, path in executed.items():
+        notebook = nbformat.read(path, as_version=4)
+        check(chapter, notebook)
+        clean(notebook)
+        take_figures(chapter, notebook, into / "extra" / "data" / chapter)
+        minutes = reading_minutes(notebook)
+        add_byline(notebook, byline(chapter, minutes, facts))
+        nbformat.write(notebook, into / "notebooks" / f"{chapter}.ipynb")
+        shutil.copy(ROOT / "notebooks" / f"{chapter}.ipynb", downloads)
+        rows.append((chapter, title(notebook), minutes, facts["chapters"][chapter]["seconds"]))
+    (into / "book" / "measured.md").write_text(measured(rows, facts), encoding="utf-8")
+
+
+def check(chapter: str, notebook: NotebookNode) -> None:
+    """Refuse what no reader should see: errors and this machine's paths."""
+    here = [str(place) for place in (ROOT, Path.home()) if len(place.parts) > 1]
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if output.output_type == "error":
+                raise PageError(f"{chapter}, cell {cell.id}: {output.ename}: {output.evalue}")
+            said = output.get("text", "") or "".join(str(v) for v in output.get("data", {}).values())
+            for place in here:
+                if re.search(rf"{re.escape(place)}\b", said):
+                    raise PageError(f"{chapter}, cell {cell.id}: its output names a folder of this machine ({place})")
+
+
+def clean(notebook: NotebookNode) -> None:
+    """Take out what the tools left: papermill's notes and its parameters cell, widgets' state."""
+    for key in ("widgets", "papermill"):
+        notebook.metadata.pop(key, None)
+    for cell in notebook.cells:
+        cell.metadata.pop("papermill", None)
+        cell.metadata.pop("execution", None)
+        tags = cell.metadata.get("tags", [])
+        if PAPERMILL_TAG in tags:
+            cell.metadata["tags"] = [*tags, "remove-cell"]
+
+
+def take_figures(chapter: str, notebook: NotebookNode, folder: Path) -> None:
+    """Write each figure's values as CSV, link them in its caption, and drop the records: no page draws them."""
+    for cell in notebook.cells:
+        records = [o["data"][RECORD] for o in cell.get("outputs", []) if RECORD in o.get("data", {})]
+        if not records:
+            continue
+        cell["outputs"] = [o for o in cell["outputs"] if RECORD not in o.get("data", {})]
+        for record in records:
+            if "figure" not in record:
+                continue
+            name = record["figure"]
+            write_csv(folder / f"{name}.csv", record["data"])
+            link = f' <a class="om-csv" href="../data/{chapter}/{name}.csv" download>The values as CSV</a>'
+            for output in cell["outputs"]:
+                markup = output.get("data", {}).get("text/html", "")
+                if f'id="figure-{name}"' in markup:
+                    output["data"]["text/html"] = markup.replace("</figcaption>", f"{link}</figcaption>", 1)
+
+
+def write_csv(path: Path, columns: Mapping[str, list]) -> None:
+    """Columns of equal length as a CSV file with a header, full precision."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows([inert(v) for v in row] for row in zip(*columns.values(), strict=True))
+
+
+def inert(value):
+    """A value that a spreadsheet shows and does not run."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def title(notebook: NotebookNode) -> str:
+    """The text of the first heading."""
+    return re.match(r"# (.+)", notebook.cells[0].source).group(1).strip()
+
+
+def reading_minutes(notebook: NotebookNode) -> int:
+    """How long the prose takes to read, in whole minutes, at least one."""
+    words = sum(len(cell.source.split()) for cell in notebook.cells if cell.cell_type == "markdown")
+    return max(1, math.ceil(words / WORDS_A_MINUTE))
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def byline(chapter: str, minutes: int, facts: Mapping) -> str:
+    """What stands under a chapter's title: time to read, time to run, model, date, versions."""
+    run = facts["chapters"][chapter]
+    model = facts["model"]
+    versions = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
+    facts_of_run = (
+        ("Read", plural(minutes, "minute")),
+        ("Ran in", f"{run['seconds']:.1f} s"),
+        ("Model", f"{model['title']}, revision {model['revision'][:12]}, weights {model['sha256'][:8]}"),
+        ("Date", run["date"][:10]),
+        ("Versions", versions),
+    )
+    items = "".join(f"<div><dt>{name}</dt><dd>{html.escape(text)}</dd></div>" for name, text in facts_of_run)
+    return f'<dl class="om-byline">{items}</dl>\n\n{banner(model)}'.rstrip()
+
+
+def banner(model: Mapping) -> str:
+    """Whose figures a page shows, where they are not GPT-2's own."""
+    name = html.escape(model["title"])
+    if model["name"] == "gpt2":
+        return ""
+    if not model["trained"]:
+        text = f"<strong>A rehearsal.</strong> This page ran on {name}: nothing here is trained, and no figure means anything."
+    else:
+        text = f"Every figure on this page was measured on <strong>{name}</strong>. Figures of GPT-2 are the document’s, and marked so."
+    return f'<div class="om-model" role="note">{text}</div>'
+
+
+def add_byline(notebook: NotebookNode, markup: str) -> None:
+    """Set the byline between the title and the text that follows it."""
+    first = notebook.cells[0]
+    heading, _, rest = first.source.partition("\n")
+    first.source = f"{heading}\n\n{markup}\n\n{rest.lstrip()}"
+
+
+def measured(rows: list[tuple], facts: Mapping) -> str:
+    """The start page's table of chapters, and whose figures they hold."""
+    lines = [banner(facts["model"]), "", "| Chapter | To read | To run |", "|---|--:|--:|"]
+    for chapter, name, minutes, seconds in rows:
+        lines.append(f"| [{name}](../notebooks/{chapter}.ipynb) | {minutes} min | {seconds:.1f} s |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,62 @@
+"""Build the site from the staged tree, make it light, and put it in place as a whole.
+
+`build(stage, html)` builds; `set_address(url)` writes the repository's address everywhere; `pdf(html, out)` prints
+the whole book. All that a reader loads comes from the site itself.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+JUPYTER_BOOK = (sys.executable, "-c", "from jupyter_book.cli.main import main; main()")
+
+
+class SiteError(RuntimeError):
+    """The site could not be built: says what the builder warned of."""
+
+
+def build(stage: Path, html: Path) -> None:
+    """Build the staged tree and put the site at `html`; on failure what was there stays.
+
+    Always clean: an incremental build hides warnings and keeps stale figures of other pages.
+
+    Args:
+        stage: what `press.pages.stage` wrote.
+        html: where the site goes; its parent must be on the disk that holds `stage`.
+
+    Raises:
+        SiteError: jupyter-book warned or failed. The message holds its warnings.
+    """
+    html.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".site-", dir=html.parent) as scratch:
+        done = subprocess.run(
+            [*JUPYTER_BOOK, "build", str(stage), "-W", "-n", "--keep-going", "--path-output", scratch],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        built = Path(scratch) / "_build" / "html"
+        if done.returncode or not (built / "index.html").is_file():
+            raise SiteError(explain(done.stdout, stage))
+        swap(built, html)
+
+
+def explain(log: str, stage: Path) -> str:
+    """The builder's warnings and errors, each once, with paths as the repository has them."""
+    plain = re.sub(r"\x1b\[[\d;]*m", "", log).replace(f"{stage.resolve()}/", "")
+    told = [line for line in plain.splitlines() if re.search(r"WARNING|ERROR|Error|error:", line)]
+    told = list(dict.fromkeys(told)) or plain.splitlines()[-20:]
+    return "jupyter-book did not build the site:\n" + "\n".join(f"  {line}" for line in told)
+
+
+def swap(new: Path, place: Path) -> None:
+    """Put a folder in place of another; only a rename lies between the old and the new."""
+    with tempfile.TemporaryDirectory(prefix=".old-", dir=place.parent) as aside:
+        if place.exists():
+            place.rename(Path(aside) / "site")
+        new.rename(place)
