@@ -1,5 +1,6 @@
 """A language model as the book needs it: its two matrices, its residual stream, its tokens."""
 
+import os
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -179,6 +180,11 @@ def load(name: str = "auto") -> LanguageModel:
     return opened(weights.resolve(name))
 
 
+def precision() -> torch.dtype:
+    """fp32, or what `ONEMATRIX_DTYPE` says: `python -m press repeat` runs the chapters in float64 to see what moves."""
+    return getattr(torch, os.environ.get("ONEMATRIX_DTYPE", "float32"))
+
+
 @lru_cache(maxsize=1)
 def opened(name: str) -> LanguageModel:
     """The model of a resolved name, read from its folder."""
@@ -188,7 +194,7 @@ def opened(name: str) -> LanguageModel:
     directory = weights.folder(name)
     logging.disable_progress_bar()  # a second's work; on a page its bar would be an error message
     network = AutoModelForCausalLM.from_pretrained(
-        directory, local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
+        directory, local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=precision()
     )
     tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     return LanguageModel(network, tokenizer, weights.manifest(directory))

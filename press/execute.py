@@ -120,14 +120,14 @@ def key(chapter: str, manifest: dict) -> str:
     return digest.hexdigest()
 
 
-def home(chapter: str, model: str) -> Path:
-    """Where the executed chapter lies."""
-    return BUILD / "executed" / model / f"{chapter}.ipynb"
+def home(manifest: dict) -> Path:
+    """Where a model's executed chapters lie."""
+    return BUILD / "executed" / manifest["name"]
 
 
 def current(chapter: str, manifest: dict) -> Run | None:
     """The chapter's last run on this model, if nothing it depends on has changed since."""
-    path = home(chapter, manifest["name"])
+    path = home(manifest) / f"{chapter}.ipynb"
     try:
         record = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -139,7 +139,7 @@ def current(chapter: str, manifest: dict) -> Run | None:
 
 
 @contextmanager
-def environment(threads: int) -> Iterator[None]:
+def environment(threads: int, **settings: str) -> Iterator[None]:
     """Give kernels only what they need of this process's environment, no network, and a place for their own files."""
     # The directory is the process's and so set once for all: papermill's own `cwd` is not safe between threads.
     before, stood = dict(os.environ), Path.cwd()
@@ -156,6 +156,7 @@ def environment(threads: int) -> Iterator[None]:
         HF_HUB_DISABLE_PROGRESS_BARS="1",
         PYTHONHASHSEED="0",
         PYDEVD_DISABLE_FILE_VALIDATION="1",
+        **settings,
     )
     try:
         with scratch:
@@ -185,7 +186,7 @@ class Announcing(NBClientEngine):
 papermill_engines.register("announcing", Announcing)
 
 
-def execute(chapter: str, manifest: dict, on_cell: Callable[[str], None], kernel: str = "python3") -> Run:
+def execute(chapter: str, manifest: dict, into: Path, on_cell: Callable[[str], None], kernel: str = "python3") -> Run:
     """Run one chapter on one model and put the outcome in its place.
 
     Args:
@@ -199,15 +200,15 @@ def execute(chapter: str, manifest: dict, on_cell: Callable[[str], None], kernel
     """
     started = datetime.now(UTC)
     made_from = key(chapter, manifest)
-    target = home(chapter, manifest["name"])
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target = into / f"{chapter}.ipynb"
+    into.mkdir(parents=True, exist_ok=True)
     at = ["the start"]
 
     def note(cell_id: str) -> None:
         at[0] = cell_id
         on_cell(cell_id)
 
-    with tempfile.TemporaryDirectory(prefix=f".{chapter}-", dir=target.parent) as scratch:
+    with tempfile.TemporaryDirectory(prefix=f".{chapter}-", dir=into) as scratch:
         source, result = Path(scratch) / "source.ipynb", Path(scratch) / "result.ipynb"
         notebook = nbformat.read(NOTEBOOKS / f"{chapter}.ipynb", as_version=4)
         notebook.cells.append(nbformat.v4.new_code_cell(MEASURE, id="press-measure"))
@@ -263,14 +264,18 @@ def explain(chapter: str, cell: str, error: Exception) -> str:
     return f"{chapter}, cell {cell}{where}\n  {what}\n  Open notebooks/{chapter}.ipynb and run it up to this cell."
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def workers() -> int:
     """How many chapters run at once: no more than there are cores, and what memory holds."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, psutil.virtual_memory().available // KERNEL_BYTES))
+    return max(1, min(cores(), psutil.virtual_memory().available // KERNEL_BYTES))
 
 
 def execute_all(manifest: dict, names: list[str] | None = None) -> list[Run]:
-    """Every chapter's current run on this model, executing what has changed, side by side.
+    """Every chapter's current run on this model, executing what has changed.
 
     Raises:
         ChapterError: at least one chapter failed. The others' results are kept.
@@ -278,33 +283,48 @@ def execute_all(manifest: dict, names: list[str] | None = None) -> list[Run]:
     names = names or chapters()
     runs = {name: run for name in names if (run := current(name, manifest))}
     stale = [name for name in names if name not in runs]
-    if not stale:
-        return [runs[name] for name in names]
-    side_by_side = min(workers(), len(stale))
-    cells = sum(c.cell_type == "code" for n in stale for c in nbformat.read(NOTEBOOKS / f"{n}.ipynb", 4).cells)
-    failures = []
-    cores = os.cpu_count() or 1
+    if stale:
+        side_by_side = min(workers(), len(stale))
+        threads = max(1, cores() // side_by_side)
+        runs |= {run.chapter: run for run in execute_fresh(manifest, stale, home(manifest), side_by_side, threads)}
+    return [runs[name] for name in names]
+
+
+def execute_fresh(
+    manifest: dict, names: list[str], into: Path, side_by_side: int, threads: int, **settings: str
+) -> list[Run]:
+    """Execute these chapters, so many side by side, with so many threads each.
+
+    Args:
+        settings: further environment variables for the kernels.
+
+    Raises:
+        ChapterError: at least one chapter failed; the message has every failure.
+    """
+    cells = sum(c.cell_type == "code" for n in names for c in nbformat.read(NOTEBOOKS / f"{n}.ipynb", 4).cells)
+    runs, failures = [], []
     with (
-        environment(threads=max(1, cores // side_by_side)),
+        environment(threads, **settings),
         warm.kernels(manifest["name"]) as kernel,
         tqdm(total=cells, unit="cell", disable=None) as bar,
         ThreadPoolExecutor(side_by_side) as pool,
     ):
 
-        def step(chapter: str) -> Callable[[str], None]:
+        def start(chapter: str) -> Run:
             def on_cell(cell_id: str) -> None:
                 bar.set_description(f"{chapter}: {cell_id}", refresh=False)
                 bar.update()
 
-            return on_cell
+            return execute(chapter, manifest, into, on_cell, kernel)
 
-        waiting = {pool.submit(execute, name, manifest, step(name), kernel): name for name in stale}
-        for done in as_completed(waiting):
+        for done in as_completed([pool.submit(start, name) for name in names]):
             try:
-                run = runs[waiting[done]] = done.result()
-                tqdm.write(f"  {run.chapter}  {run.seconds:.1f} s, {run.peak_bytes / 1e6:.0f} MB")
+                run = done.result()
             except ChapterError as failure:
                 failures.append(str(failure))
+            else:
+                runs.append(run)
+                tqdm.write(f"  {run.chapter}  {run.seconds:.1f} s, {run.peak_bytes / 1e6:.0f} MB")
     if failures:
         raise ChapterError("\n\n".join(failures))
-    return [runs[name] for name in names]
+    return runs

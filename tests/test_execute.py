@@ -36,7 +36,7 @@ def book(tmp_path, monkeypatch):
 
 def run(chapter: str) -> execute.Run:
     with execute.environment(threads=1):
-        return execute.execute(chapter, MANIFEST, lambda cell: None)
+        return execute.execute(chapter, MANIFEST, execute.home(MANIFEST), lambda cell: None)
 
 
 def left_over(folder) -> list[str]:
@@ -110,7 +110,7 @@ def test_warm_kernels_are_forks_that_share_nothing_and_leave_nothing(book, monke
     with execute.environment(threads=1), warm.kernels("smollm2-135m") as kernel:
         assert kernel in ("warm", "python3")
         for _ in range(2):
-            result = execute.execute(chapter, MANIFEST, lambda cell: None, kernel)
+            result = execute.execute(chapter, MANIFEST, execute.home(MANIFEST), lambda cell: None, kernel)
             printed = nbformat.read(result.path, 4).cells[-1]["outputs"][0]["text"]
             assert printed == f"{kernel == 'warm'} False\n49152\n"
     assert [p for p in psutil.Process().children(recursive=True) if "press.warm" in " ".join(p.cmdline())] == []
