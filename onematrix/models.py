@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -177,7 +177,13 @@ def load(name: str = "auto") -> LanguageModel:
     Raises:
         onematrix.ModelError: the model is unknown, out of reach, or not what it should be.
     """
-    return opened(weights.resolve(name))
+    resolved = weights.resolve(name)
+    if not OPEN or OPEN[0].name != resolved:
+        OPEN[:] = [read(resolved)]
+    return OPEN[0]
+
+
+OPEN: list[LanguageModel] = []  # the one model this session holds
 
 
 def precision() -> torch.dtype:
@@ -185,9 +191,8 @@ def precision() -> torch.dtype:
     return getattr(torch, os.environ.get("ONEMATRIX_DTYPE", "float32"))
 
 
-@lru_cache(maxsize=1)
-def opened(name: str) -> LanguageModel:
-    """The model of a resolved name, read from its folder."""
+def read(name: str) -> LanguageModel:
+    """The model of a resolved name, read from its verified folder."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
