@@ -19,12 +19,22 @@ def coloured(job: str):
     return role
 
 
+def name_cells(app: Sphinx, doctree: nodes.document) -> None:
+    """Give each cell the anchor `cell-ID`, so that other pages can point at what printed a figure."""
+    for node in doctree.findall(nodes.container):
+        cell_id = node.get("cell_metadata", {}).get("id")
+        if cell_id:
+            node["ids"].append(f"cell-{cell_id}")
+
+
 def setup(app: Sphinx) -> dict:
     mathml.setup(app)
     for job in ("lookup", "unembed"):
         app.add_role(job, coloured(job))
-    app.config.templates_path.insert(0, str(THEME / "components"))
+    # Both, because the theme names some of its components with their folder and some without.
+    app.config.templates_path[:0] = [str(THEME / "components"), str(THEME)]
     app.config.html_static_path.append(str(THEME / "static"))
+    app.connect("doctree-read", name_cells)
     app.add_css_file("om.css", priority=900)
     app.add_js_file("om.js", loading_method="defer")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

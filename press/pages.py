@@ -12,6 +12,7 @@ import math
 import re
 import shutil
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 
 import nbformat
@@ -78,12 +79,13 @@ def check(chapter: str, notebook: NotebookNode) -> None:
 
 
 def clean(notebook: NotebookNode) -> None:
-    """Take out what the tools left: papermill's notes and its parameters cell, widgets' state."""
+    """Take out what the tools left (papermill's notes and parameters, widgets' state); keep each cell's id."""
     for key in ("widgets", "papermill"):
         notebook.metadata.pop(key, None)
     for cell in notebook.cells:
         cell.metadata.pop("papermill", None)
         cell.metadata.pop("execution", None)
+        cell.metadata["id"] = cell.id  # becomes the cell's anchor on the page: `press.extension.name_cells`
         tags = cell.metadata.get("tags", [])
         if PAPERMILL_TAG in tags:
             cell.metadata["tags"] = [*tags, "remove-cell"]
@@ -139,29 +141,30 @@ def plural(number: int, noun: str) -> str:
 
 def byline(chapter: str, minutes: int, facts: Mapping) -> str:
     """What stands under a chapter's title: time to read, time to run, model, date, versions."""
-    run = facts["chapters"][chapter]
-    model = facts["model"]
+    run, model = facts["chapters"][chapter], facts["model"]
+    date = datetime.fromisoformat(run["date"])
+    weights = f"revision {model['revision'][:12]}, weights {model['sha256'][:8]}"
     versions = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
-    facts_of_run = (
-        ("Read", plural(minutes, "minute")),
-        ("Ran in", f"{run['seconds']:.1f} s"),
-        ("Model", f"{model['title']}, revision {model['revision'][:12]}, weights {model['sha256'][:8]}"),
-        ("Date", run["date"][:10]),
-        ("Versions", versions),
-    )
-    items = "".join(f"<div><dt>{name}</dt><dd>{html.escape(text)}</dd></div>" for name, text in facts_of_run)
-    return f'<dl class="om-byline">{items}</dl>\n\n{banner(model)}'.rstrip()
+    return (
+        f'<p class="om-byline"><strong>{plural(minutes, "minute")}</strong> to read. '
+        f"Ran in <strong>{run['seconds']:.1f} s</strong> on <strong>{html.escape(model['title'])}</strong> "
+        f"({html.escape(weights)}), {date.day} {date:%B %Y}. <small>{html.escape(versions)}</small></p>\n\n"
+        f"{banner(model)}"
+    ).rstrip()
 
 
 def banner(model: Mapping) -> str:
     """Whose figures a page shows, where they are not GPT-2's own."""
-    name = html.escape(model["title"])
     if model["name"] == "gpt2":
         return ""
-    if not model["trained"]:
-        text = f"<strong>A rehearsal.</strong> This page ran on {name}: nothing here is trained, and no figure means anything."
+    name = html.escape(model["title"])
+    if model["trained"]:
+        text = (
+            f"Every figure here was measured on <strong>{name}</strong>. "
+            "Where the text gives one of GPT-2, it is the document’s and says so."
+        )
     else:
-        text = f"Every figure on this page was measured on <strong>{name}</strong>. Figures of GPT-2 are the document’s, and marked so."
+        text = f"<strong>A rehearsal</strong> on {name}: nothing here is trained, and no figure means anything."
     return f'<div class="om-model" role="note">{text}</div>'
 
 

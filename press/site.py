@@ -5,13 +5,21 @@ the whole book. All that a reader loads comes from the site itself.
 """
 
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# The site's root leads to the start page; jupyter-book's own has no title and no language.
+DOOR = """\
+<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>One Matrix, Two Meanings</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" type="image/svg+xml" href="_static/mark.svg"><meta http-equiv="refresh" content="0; url=book/start.html"></head>
+<body><main><h1>One Matrix, Two Meanings</h1><p><a href="book/start.html">To the start page</a></p></main></body></html>
+"""
 
 JUPYTER_BOOK = (sys.executable, "-c", "from jupyter_book.cli.main import main; main()")
 
@@ -43,6 +51,8 @@ def build(stage: Path, html: Path) -> None:
         built = Path(scratch) / "_build" / "html"
         if done.returncode or not (built / "index.html").is_file():
             raise SiteError(explain(done.stdout, stage))
+        (built / "index.html").write_text(DOOR, encoding="utf-8")
+        sweep(built)
         swap(built, html)
 
 
@@ -52,6 +62,30 @@ def explain(log: str, stage: Path) -> str:
     told = [line for line in plain.splitlines() if re.search(r"WARNING|ERROR|Error|error:", line)]
     told = list(dict.fromkeys(told)) or plain.splitlines()[-20:]
     return "jupyter-book did not build the site:\n" + "\n".join(f"  {line}" for line in told)
+
+
+def sweep(site: Path) -> None:
+    """Remove the theme's files that no page asks for: icon fonts, translations, maps, style sheets."""
+    static: dict[str, list[Path]] = {}
+    for path in (site / "_static").rglob("*"):
+        if path.is_file():
+            static.setdefault(path.name, []).append(path)
+    waiting = [page for page in site.rglob("*.html") if "_static" not in page.parts]
+    used: set[str] = set()
+    while waiting:
+        path = waiting.pop()
+        text = re.sub(r"\n//# sourceMappingURL=.*", "", path.read_text(encoding="utf-8"))
+        if path.suffix == ".js":
+            path.write_text(text, encoding="utf-8")
+        found = static.keys() & set(re.findall(r"[\w.-]+\.\w+", text)) - used
+        used |= found
+        waiting += [path for name in found for path in static[name] if path.suffix in (".js", ".css")]
+    for name in static.keys() - used:
+        for path in static[name]:
+            path.unlink()
+    for folder in sorted((p for p in (site / "_static").rglob("*") if p.is_dir()), reverse=True):
+        if not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def swap(new: Path, place: Path) -> None:
