@@ -2,7 +2,6 @@
 
 import html
 import math
-import re
 
 from onematrix import expected
 from onematrix.pins import PINNED, emit, pin
@@ -13,9 +12,9 @@ TITLES = {
     "part2": "Weight tying, part 2",
     "part3": "Weight tying, part 3",
 }
-# a figure, not a number inside a word such as W2 or a quoted token
-FIGURE = re.compile(r'(?<![\w."])[-+]?\d+(?:\.\d+)?(?![\w"])')
 SAME = 1e-4  # relative: fp32 on another machine differs in the sixth digit, a changed prompt in the first
+CLOSE = 0.02  # relative: what lower precision in the weights does
+NOT_COMPUTED = "not computed"
 
 
 def document(cell: str) -> None:
@@ -31,16 +30,23 @@ def document(cell: str) -> None:
         f"<pre>{html.escape(block.text)}</pre></aside>"
     )
     emit({"text/html": markup, "text/plain": f"The document prints ({title}):\n{block.text}"}, {})
-    for n, figure in enumerate(FIGURE.findall(block.text), start=1):
-        name = f"doc_{cell.replace('-', '_').replace('.', '_')}_{n}"
-        pin(name, float(figure) if "." in figure else int(figure))
+    for n, figure in enumerate(expected.figures(block.text), start=1):
+        pin(f"doc_{cell.replace('-', '_')}_{n}", figure.number)
 
 
-def same(yours: float | int | str, book: float | int | str) -> bool:
-    """Whether two pinned values are the same to what a change of machine may do."""
+def same(yours: float | int | str, book: float | int | str | expected.Figure) -> bool:
+    """Whether a value is the book's: to the places that a document prints, else to what a change of machine may do."""
     if isinstance(yours, str) or isinstance(book, str):
         return yours == book
+    if isinstance(book, expected.Figure):
+        return book.rounds(yours)
     return math.isclose(yours, book, rel_tol=SAME, abs_tol=1e-9)
+
+
+def book_pins(model: str, chapter: str) -> dict[str, float | int | str | expected.Figure]:
+    """What the book has on record for a chapter's pins: measured values, or on GPT-2 the documents' figures."""
+    documents = {name: figure for b in expected.blocks(model, chapter) for name, figure in b.pinned().items()}
+    return documents | expected.pins(model, chapter)
 
 
 def your_run(chapter: str) -> None:
@@ -52,36 +58,28 @@ def your_run(chapter: str) -> None:
     from onematrix.models import OPEN
 
     (model,) = OPEN
-    book = expected.pins(model.name, chapter)
-    yours = {name: value for name, value in PINNED.items() if not name.startswith("doc_")}
+    book = book_pins(model.name, chapter)
     if not book:
         print(f"The book has no figures of this chapter on record for {model.title}: yours are the first.")
         return
-    rows = [(name, yours.get(name, "not computed"), value) for name, value in book.items()]
-    differ = [row for row in rows if not same(row[1], row[2])]
+    rows = [(name, PINNED.get(name, NOT_COMPUTED), value) for name, value in book.items()]
+    differ = [(name, mine, its) for name, mine, its in rows if not same(mine, its)]
     if not differ:
         print(f"All {len(rows)} figures are the book's, on {model.title}.")
         return
-    body = "".join(
-        f"<tr><td>{html.escape(name)}</td><td>{html.escape(str(mine))}</td><td>{html.escape(str(its))}</td></tr>"
-        for name, mine, its in differ
-    )
-    markup = (
-        '<table><thead><tr><th scope="col">Figure</th><th scope="col">Yours</th><th scope="col">The book’s</th></tr>'
-        f"</thead><tbody>{body}</tbody></table>"
-    )
-    lines = [f"{len(differ)} of {len(rows)} figures differ on {model.title}.", why(differ)]
-    print("\n".join(lines))
+    print(f"{len(differ)} of {len(rows)} figures differ on {model.title}.\n{why(differ)}")
+    body = "".join(f"<tr>{''.join(f'<td>{html.escape(str(v))}</td>' for v in row)}</tr>" for row in differ)
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("Figure", "Yours", "The book’s"))
     plain = "\n".join(f"{name}: yours {mine}, the book's {its}" for name, mine, its in differ)
-    emit({"text/html": markup, "text/plain": plain}, {})
+    emit({"text/html": f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>", "text/plain": plain}, {})
 
 
 def why(differ: list[tuple]) -> str:
     """The likely reason, judged from how far the values are apart."""
-    missing = [row for row in differ if row[1] == "not computed"]
-    if len(missing) == len(differ):
+    if all(mine == NOT_COMPUTED for _, mine, _ in differ):
         return "Some cells were not run: run the chapter from the top."
-    numbers = [(a, b) for _, a, b in differ if not isinstance(a, str) and not isinstance(b, str)]
-    if numbers and all(math.isclose(a, b, rel_tol=0.02) for a, b in numbers) and not missing:
+    numbers = [(mine, its) for _, mine, its in differ if isinstance(mine, (int, float)) and not isinstance(its, str)]
+    apart = [abs(mine - float(its)) / max(abs(mine), abs(float(its))) for mine, its in numbers]
+    if len(numbers) == len(differ) and max(apart) < CLOSE:
         return "They are close: other versions of the libraries, another processor, or weights in lower precision."
-    return "They are far apart: a changed prompt or cell, or a cell that was not run again after a change."
+    return "They are far apart: another prompt, a changed cell, or a cell that was not run again after a change."
