@@ -5,8 +5,13 @@ from torch import Tensor
 
 
 def cosine(rows: Tensor, x: Tensor) -> Tensor:
-    """(V,) cosine of every row of `rows` (V, d) with `x` (d,)."""
-    return torch.cosine_similarity(rows, x[None], dim=1)
+    """(V,) cosine of every row of `rows` (V, d) with `x` (d,); (n, V) for x (n, d).
+
+    One product and one norm: torch's own `cosine_similarity` would write out a V x d table for each x.
+    A zero vector has cosine 0 with everything.
+    """
+    lengths = torch.linalg.vector_norm(rows, dim=1) * torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x @ rows.T / lengths.clamp_min(torch.finfo(rows.dtype).tiny)
 
 
 def rank(scores: Tensor, index: int) -> int:
