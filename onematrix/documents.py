@@ -50,7 +50,7 @@ def book_pins(model: str, chapter: str) -> dict[str, float | int | str | expecte
 
 
 def your_run(chapter: str) -> None:
-    """Compare what this session pinned in a chapter with what the book has on record for the model.
+    """Show how what this session pinned in a chapter compares with what the book has on record for the model.
 
     Args:
         chapter: `NN_name`. The model is the one this session opened last.
@@ -59,19 +59,21 @@ def your_run(chapter: str) -> None:
 
     (model,) = OPEN
     book = book_pins(model.name, chapter)
-    if not book:
-        print(f"The book has no figures of this chapter on record for {model.title}: yours are the first.")
-        return
     rows = [(name, PINNED.get(name, NOT_COMPUTED), value) for name, value in book.items()]
     differ = [(name, mine, its) for name, mine, its in rows if not same(mine, its)]
-    if not differ:
-        print(f"All {len(rows)} figures are the book's, on {model.title}.")
-        return
-    print(f"{len(differ)} of {len(rows)} figures differ on {model.title}.\n{why(differ)}")
-    body = "".join(f"<tr>{''.join(f'<td>{html.escape(str(v))}</td>' for v in row)}</tr>" for row in differ)
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("Figure", "Yours", "The book’s"))
-    plain = "\n".join(f"{name}: yours {mine}, the book's {its}" for name, mine, its in differ)
-    emit({"text/html": f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>", "text/plain": plain}, {})
+    if not book:
+        says = f"The book has no figures of this chapter on record for {model.title}: yours are the first."
+    elif not differ:
+        says = f"All {len(rows)} figures are the book's, on {model.title}."
+    else:
+        says = f"{len(differ)} of {len(rows)} figures differ on {model.title}. {why(differ)}"
+    markup = f"<p>{html.escape(says)}</p>"
+    if differ:
+        head = "".join(f'<th scope="col">{name}</th>' for name in ("Figure", "Yours", "The book’s"))
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(str(v))}</td>' for v in row)}</tr>" for row in differ)
+        markup += f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    plain = "".join(f"\n{name}: yours {mine}, the book's {its}" for name, mine, its in differ)
+    emit({"text/html": markup, "text/plain": says + plain}, {})
 
 
 def why(differ: list[tuple]) -> str:
