@@ -8,6 +8,7 @@ from sphinx.application import Sphinx
 from press import mathml
 
 THEME = Path(__file__).resolve().parent / "theme"
+SHORT = 16  # characters
 
 
 def coloured(job: str):
@@ -27,6 +28,13 @@ def name_cells(app: Sphinx, doctree: nodes.document) -> None:
             node["ids"].append(f"cell-{cell_id}")
 
 
+def keep_tokens_whole(app: Sphinx, doctree: nodes.document) -> None:
+    """Mark short pieces of code, tokens above all, so that no line breaks at a token's leading space."""
+    for node in doctree.findall(nodes.literal):
+        if len(node.astext()) <= SHORT:
+            node["classes"].append("om-short")
+
+
 def setup(app: Sphinx) -> dict:
     mathml.setup(app)
     for job in ("lookup", "unembed"):
@@ -35,6 +43,7 @@ def setup(app: Sphinx) -> dict:
     app.config.templates_path[:0] = [str(THEME / "components"), str(THEME)]
     app.config.html_static_path.append(str(THEME / "static"))
     app.connect("doctree-read", name_cells)
+    app.connect("doctree-read", keep_tokens_whole)
     app.add_css_file("om.css", priority=900)
     app.add_js_file("om.js", loading_method="defer")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,6 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import nbformat
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # The site's root leads to the start page; jupyter-book's own has no title and no language.
@@ -17,7 +19,8 @@ DOOR = """\
 <!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>One Matrix, Two Meanings</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" type="image/svg+xml" href="_static/mark.svg"><meta http-equiv="refresh" content="0; url=book/start.html"></head>
+<link rel="icon" type="image/svg+xml" href="_static/mark.svg">
+<meta http-equiv="refresh" content="0; url=book/start.html"></head>
 <body><main><h1>One Matrix, Two Meanings</h1><p><a href="book/start.html">To the start page</a></p></main></body></html>
 """
 
@@ -52,6 +55,8 @@ def build(stage: Path, html: Path) -> None:
         if done.returncode or not (built / "index.html").is_file():
             raise SiteError(explain(done.stdout, stage))
         (built / "index.html").write_text(DOOR, encoding="utf-8")
+        for page in built.rglob("*.html"):
+            page.write_text(lighten(page.read_text(encoding="utf-8")), encoding="utf-8")
         sweep(built)
         swap(built, html)
 
@@ -59,9 +64,22 @@ def build(stage: Path, html: Path) -> None:
 def explain(log: str, stage: Path) -> str:
     """The builder's warnings and errors, each once, with paths as the repository has them."""
     plain = re.sub(r"\x1b\[[\d;]*m", "", log).replace(f"{stage.resolve()}/", "")
+    plain = re.sub(r"(notebooks/\w+\.ipynb):(\d{5,})", lambda m: cell_at(stage / m[1], int(m[2])), plain)
     told = [line for line in plain.splitlines() if re.search(r"WARNING|ERROR|Error|error:", line)]
     told = list(dict.fromkeys(told)) or plain.splitlines()[-20:]
     return "jupyter-book did not build the site:\n" + "\n".join(f"  {line}" for line in told)
+
+
+def cell_at(notebook: Path, line: int) -> str:
+    """Where a warning in a notebook is: MyST-NB counts ten thousand lines a cell."""
+    cell = nbformat.read(notebook, as_version=4).cells[line // 10_000 - 1]
+    return f"{notebook.stem}, cell {cell.id}, line {line % 10_000}"
+
+
+def lighten(page: str) -> str:
+    """The page without the marks of syntax that the style sheet leaves in the colour of ink."""
+    kept = "c|ch|cm|c1|sd|k[a-z]?|ow|s[a-z12]?"
+    return re.sub(rf'<span class="(?!(?:{kept})")[a-z]{{1,2}}[12]?">([^<]*)</span>', r"\1", page)
 
 
 def sweep(site: Path) -> None:
