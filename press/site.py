@@ -4,7 +4,10 @@
 the whole book. All that a reader loads comes from the site itself.
 """
 
+import os
+import posixpath
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -73,13 +76,15 @@ def explain(log: str, stage: Path) -> str:
 def cell_at(notebook: Path, line: int) -> str:
     """Where a warning in a notebook is: MyST-NB counts ten thousand lines a cell."""
     cell = nbformat.read(notebook, as_version=4).cells[line // 10_000 - 1]
-    return f"{notebook.stem}, cell {cell.id}, line {line % 10_000}"
+    return f"{notebook.stem}, cell {cell.id}"
 
 
 def lighten(page: str) -> str:
-    """The page without the marks of syntax that the style sheet leaves in the colour of ink."""
+    """The page without marks of syntax that the style sheet leaves in the colour of ink, and without a role that
+    left the standard: an entry of a list is a list item."""
     kept = "c|ch|cm|c1|sd|k[a-z]?|ow|s[a-z12]?"
-    return re.sub(rf'<span class="(?!(?:{kept})")[a-z]{{1,2}}[12]?">([^<]*)</span>', r"\1", page)
+    page = re.sub(rf'<span class="(?!(?:{kept})")[a-z]{{1,2}}[12]?">([^<]*)</span>', r"\1", page)
+    return page.replace('role="doc-biblioentry"', 'role="listitem"')
 
 
 def sweep(site: Path) -> None:
@@ -112,3 +117,109 @@ def swap(new: Path, place: Path) -> None:
         if place.exists():
             place.rename(Path(aside) / "site")
         new.rename(place)
+
+
+# ------------------------------------------------------------------ the repository's address
+
+
+def set_address(url: str, root: Path = ROOT) -> list[Path]:
+    """Write the repository's address everywhere it stands, and return the files that changed.
+
+    Args:
+        url: `https://github.com/OWNER/NAME`, or empty to take all launch and repository links away.
+        root: the checkout.
+
+    Raises:
+        ValueError: not such an address.
+    """
+    url = url.strip().removesuffix("/").removesuffix(".git")
+    if url and not re.fullmatch(r"https://[\w.-]+(/[\w.-]+)+", url):
+        raise ValueError(f"expected an address like https://github.com/OWNER/NAME, got {url!r}")
+    places = {root / "_config.yml": (r'^  url: ".*"$', f'  url: "{url}"')}
+    for notebook in sorted((root / "notebooks").glob("*.ipynb")):
+        places[notebook] = (r'REPOSITORY = \\"[^"\\]*\\"', f'REPOSITORY = \\"{url}\\"')
+    changed = []
+    for path, (pattern, line) in places.items():
+        before = path.read_text(encoding="utf-8")
+        after, count = re.subn(pattern, lambda _, line=line: line, before, flags=re.M)
+        if count != 1:
+            raise ValueError(f"{path.name}: expected one line for the repository's address, found {count}")
+        if after != before:
+            path.write_text(after, encoding="utf-8")
+            changed.append(path)
+    return changed
+
+
+# ------------------------------------------------------------------ the book on paper
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+PRINT_STYLE = """
+@page { size: A4; margin: 20mm 18mm 22mm; @bottom-center { content: counter(page); font: 9pt sans-serif; } }
+article + article { break-before: page; }
+"""
+
+
+def pdf(html: Path, out: Path) -> None:
+    """Print the whole book, in reading order, into one PDF with bookmarks and links that work.
+
+    Args:
+        html: a built site.
+        out: the file to write.
+
+    Raises:
+        SiteError: there is no Chromium, or it printed nothing.
+    """
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        raise SiteError(f"A PDF is printed by Chromium, and there is none (looked for {', '.join(BROWSERS)}).")
+    with tempfile.TemporaryDirectory(prefix="print-") as scratch:
+        page = Path(scratch) / "book.html"
+        page.write_text(one_page(html), encoding="utf-8")
+        printed = Path(scratch) / "book.pdf"
+        command = [browser, "--headless", "--disable-gpu", "--no-pdf-header-footer", "--generate-pdf-document-outline"]
+        command += [f"--user-data-dir={scratch}/profile", f"--print-to-pdf={printed}", page.as_uri()]
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            command.insert(1, "--no-sandbox")  # Chromium's sandbox does not run as root
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        if not printed.is_file():
+            raise SiteError(f"{browser} printed nothing:\n{done.stderr[-2000:]}")
+        shutil.move(printed, out)
+
+
+def reading_order(html: Path) -> list[str]:
+    """The pages of the book as the list beside the start page has them, that page first."""
+    start = (html / "book" / "start.html").read_text(encoding="utf-8")
+    links = re.findall(r'<li class="toctree-l1"><a class="reference internal" href="([^"#]+)"', start)
+    return list(dict.fromkeys(["book/start.html", *(posixpath.normpath(f"book/{link}") for link in links)]))
+
+
+def one_page(html: Path) -> str:
+    """All articles in one document, each page's anchors under a name of its own."""
+    pages = reading_order(html)
+    articles = "\n".join(article(html, page, pages) for page in pages)
+    style = (html / "_static" / "om.css").read_text(encoding="utf-8")
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>One Matrix, Two Meanings</title>'
+        f"<style>{style}{PRINT_STYLE}</style></head><body>{articles}</body></html>"
+    )
+
+
+def article(html: Path, page: str, pages: list[str]) -> str:
+    """One page's article, with anchors and links that hold among all others."""
+    here = Path(page).stem
+    text = (html / page).read_text(encoding="utf-8")
+    text = text[text.index("<article") : text.index("</article>") + len("</article>")]
+    text = text.replace("<article", f'<article id="{here}"', 1)
+
+    def link(match: re.Match) -> str:
+        path, _, anchor = match[2].partition("#")
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(page), path)) if path else page
+        if target not in pages:
+            return match[0]
+        return f'{match[1]}="#{Path(target).stem}{"--" if anchor else ""}{anchor}"'
+
+    head, body = text.split(">", 1)
+    body = re.sub(r'\b(id|aria-labelledby)="([^"]+)"', rf'\1="{here}--\2"', body)
+    body = re.sub(r"url\(#([^)]+)\)", rf"url(#{here}--\1)", body)
+    return f"{head}>" + re.sub(r'\b(href)="([^":]*)"', link, body)

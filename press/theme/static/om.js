@@ -1,4 +1,6 @@
-// What the theme's own scripts leave out: wide figures and formulas that scroll take the keyboard's focus.
+// What the theme's own scripts leave out.
+
+// Wide figures and formulas that scroll can be reached by keyboard.
 document.addEventListener("DOMContentLoaded", () => {
   const wide = document.querySelectorAll(".om-formula, .om-figure, .om-scroll");
   const update = () => {
@@ -10,3 +12,6 @@ document.addEventListener("DOMContentLoaded", () => {
   window.addEventListener("resize", update);
   update();
 });
+
+// Opened as files, pages cannot fetch each other: the search lists titles without their text.
+if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
