@@ -134,4 +134,5 @@ def show(figure: Figure, name: str, *, caption: str, alt: str, data: Mapping[str
         f'<details class="om-data"><summary>The values in this figure</summary>{table(data)}</details></figure>'
     )
     emit({"text/html": markup, "text/plain": alt}, {})
-    emit({RECORD: {"figure": name, "alt": alt, "caption": caption, "data": data}}, {})
+    # a notebook's file sorts the keys of what it holds, so the columns' order is told apart
+    emit({RECORD: {"figure": name, "alt": alt, "caption": caption, "columns": list(data), "data": data}}, {})
