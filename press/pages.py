@@ -18,7 +18,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from onematrix.pins import RECORD
+from onematrix.pins import GLUE, RECORD
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -37,8 +37,7 @@ def stage(executed: Mapping[str, Path], facts: Mapping, into: Path) -> None:
 
     Args:
         executed: chapter name (`NN_name`) -> its executed notebook, in the book's order.
-        facts: the ledger. Read here: `facts["model"]` (the weights' manifest) and
-            `facts["chapters"][name]` with `seconds`, `date` (ISO 8601) and `versions` (package -> version).
+        facts: the ledger, from `press.claims.gather`.
         into: an empty or missing directory.
 
     Raises:
@@ -57,6 +56,7 @@ def stage(executed: Mapping[str, Path], facts: Mapping, into: Path) -> None:
         check(chapter, notebook)
         clean(notebook)
         take_figures(chapter, notebook, into / "extra" / "data" / chapter)
+        join_prints(notebook)
         minutes = reading_minutes(notebook)
         add_byline(notebook, byline(chapter, minutes, facts))
         nbformat.write(notebook, into / "notebooks" / f"{chapter}.ipynb")
@@ -91,6 +91,21 @@ def clean(notebook: NotebookNode) -> None:
             cell.metadata["tags"] = [*tags, "remove-cell"]
         elif cell.id.startswith("document-"):  # one call; what it shows is the document's block
             cell.metadata["tags"] = [*tags, "remove-input"]
+
+
+def join_prints(notebook: NotebookNode) -> None:
+    """Show as one what a cell prints in several goes because it pins values in between; pinned values go last."""
+    for cell in notebook.cells:
+        joined, pinned = [], []
+        for output in cell.get("outputs", []):
+            if GLUE in output.get("data", {}):
+                pinned.append(output)
+            elif joined and output.output_type == joined[-1].output_type == "stream" and output.name == joined[-1].name:
+                joined[-1].text += output.text
+            else:
+                joined.append(output)
+        if joined or pinned:
+            cell["outputs"] = joined + pinned
 
 
 def take_figures(chapter: str, notebook: NotebookNode, folder: Path) -> None:
@@ -198,8 +213,18 @@ def add_byline(notebook: NotebookNode, markup: str) -> None:
 
 
 def measured(rows: list[tuple], facts: Mapping) -> str:
-    """The start page's table of chapters, and whose figures they hold."""
-    lines = [banner(facts["model"]), "", "| Chapter | To read | To run |", "|---|--:|--:|"]
+    """The start page's account: whose figures, which claims hold, and the table of chapters."""
+    lines = [banner(facts["model"]), "", tally(facts), "", "| Chapter | To read | To run |", "|---|--:|--:|"]
     for chapter, name, minutes, seconds in rows:
         lines.append(f"| [{name}](../notebooks/{chapter}.ipynb) | {minutes} min | {seconds:.1f} s |")
     return "\n".join(lines) + "\n"
+
+
+def tally(facts: Mapping) -> str:
+    """How many of the texts' claims hold on this page's model, in a sentence or two."""
+    kinds = {kind: [c["holds"] for c in facts["claims"] if c["kind"] == kind] for kind in ("statement", "figures")}
+    statements, blocks = kinds["statement"], kinds["figures"]
+    told = f"Of {len(statements)} statements that the texts make, {sum(statements)} hold on {facts['model']['title']}. "
+    if facts["model"]["name"] == "gpt2":
+        return told + f"Of {len(blocks)} blocks of figures that they print, {sum(blocks)} came out the same."
+    return told + f"They also print {len(blocks)} blocks of figures. Those are GPT-2’s, and a run on GPT-2 checks them."

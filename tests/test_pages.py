@@ -13,7 +13,8 @@ from press import pages
 
 MODEL = {"name": "smollm2-135m", "title": "SmolLM2", "revision": "0.1.2", "sha256": "a672150fb4f9", "trained": True}
 RUN = {"seconds": 4.25, "date": "2026-11-29T15:00:00+00:00", "versions": {"python": "3.11.7", "torch": "2.13.0"}}
-FACTS = {"model": MODEL, "chapters": {"01_x": RUN}}
+CLAIMS = [{"kind": k, "holds": h} for k, h in (("statement", True), ("statement", False), ("figures", False))]
+FACTS = {"model": MODEL, "chapters": {"01_x": RUN}, "claims": CLAIMS}
 
 
 @pytest.fixture
@@ -132,6 +133,17 @@ def test_figure_brings_its_values_as_csv(tree):
         assert list(csv.reader(file)) == [["x", "y"], ["0", "0.5"], ["1", "1.0"]]
 
 
+def test_prints_are_joined_over_pins(tree):
+    cell = new_code_cell("work()", id="work")
+    pinned = new_output("display_data", data={GLUE: "8"}, metadata={"scrapbook": {"name": "c1_rank"}})
+    drawn = new_output("display_data", data={"text/html": "<p>x</p>"})
+    lines = [new_output("stream", name="stdout", text=f"{n}\n") for n in range(3)]
+    cell.outputs = [lines[0], pinned, lines[1], drawn, lines[2]]
+    outputs = stage(tree, cell).cells[1].outputs
+    assert [o.get("text") for o in outputs] == ["0\n1\n", None, "2\n", None]
+    assert GLUE in outputs[-1].data
+
+
 def test_csv_is_safe_to_open_in_a_spreadsheet(tree):
     cell = new_code_cell("draw()", id="draw")
     cell.outputs = figure_outputs(data={"token": ["=1+1", " dog", 'a"b,c', "@x"], "p": [-0.5, 1.0, 2.0, 3.0]})
@@ -164,3 +176,10 @@ def test_start_page_lists_the_chapters(tree):
     stage(tree, new_markdown_cell("word " * 450, id="prose"))
     table = (tree / "stage/book/measured.md").read_text(encoding="utf-8")
     assert "| [A title](../notebooks/01_x.ipynb) | 3 min | 4.2 s |" in table
+
+
+def test_start_page_counts_what_holds():
+    told = pages.tally(FACTS)
+    assert "Of 2 statements that the texts make, 1 hold on SmolLM2." in told
+    assert "1 blocks of figures. Those are GPT-2’s" in told
+    assert "1 blocks of figures that they print, 0 came out" in pages.tally(FACTS | {"model": MODEL | {"name": "gpt2"}})
