@@ -223,3 +223,9 @@ def pins(model: str, chapter: str) -> dict:
     """The pinned values on record for one chapter on one model, by name; empty where there are none."""
     path = PRINTED / model / f"{chapter}.pins.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def verdicts(model: str) -> dict[str, bool]:
+    """The verdicts on record for a model, by claim; empty where there are none."""
+    path = PRINTED / model / "claims.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

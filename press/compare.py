@@ -9,11 +9,12 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from onematrix import documents, expected
-from onematrix.expected import Block, pieces
+from onematrix.expected import Block, Figure, pieces
 from onematrix.pins import GLUE, RECORD
 
 RECORDED = ("smollm2-135m",)  # whose files `record` writes; the documents' own are written by hand
@@ -123,16 +124,15 @@ def line_differs(expected_line: str, printed_line: str, slack: Mapping[str, tupl
             continue
         if want.form != have.form:
             return f"{have} is not written like {want}"
-        before = " ".join(str(piece) for piece in wanted[:at])
-        allowed = max((units for words, (units, _) in slack.items() if follows(before, words)), default=0)
-        if abs(want.value - have.value) > want.tolerance(allowed):
+        if abs(want.value - have.value) > want.tolerance(allowance(wanted[:at], slack)):
             return f"{have} in place of {want}"
     return ""
 
 
-def follows(before: str, words: str) -> bool:
-    """Whether the words stand last in what comes before a figure, whole."""
-    return f" {before}".endswith(f" {words}")
+def allowance(before: Sequence[str | Figure], slack: Mapping[str, tuple[int, str]]) -> int:
+    """The slack, in units of the last place, of a figure before which these pieces stand; its words must come last."""
+    line = " " + " ".join(map(str, before))
+    return max((units for words, (units, _) in slack.items() if line.endswith(f" {words}")), default=0)
 
 
 def text_differs(block: Block, printed: str) -> list[Difference]:
@@ -182,7 +182,7 @@ def check(model: str, chapter: str, notebook: Mapping) -> list[Difference]:
             found.append(
                 Difference(chapter, name, 0, "(nothing on record)", said[name].text, "new print: run `make record`")
             )
-    return found + pins_differ(chapter, said, expected.pins(model, chapter))
+    return found + pins_differ(chapter, said, expected.pins(model, chapter)) + verdicts_differ(model, chapter, said)
 
 
 def pins_differ(chapter: str, said: Mapping[str, Cell], record: Mapping) -> list[Difference]:
@@ -195,6 +195,19 @@ def pins_differ(chapter: str, said: Mapping[str, Cell], record: Mapping) -> list
         if not documents.same(have, want):
             found.append(Difference(chapter, cell, 0, f"{name} = {want}", f"{name} = {have}", "a pin differs"))
     return found
+
+
+def verdicts_differ(model: str, chapter: str, said: Mapping[str, Cell]) -> list[Difference]:
+    """Every claim of a chapter whose verdict is not the recorded one."""
+    record = expected.verdicts(model)
+    return [
+        Difference(
+            chapter, cell, 0, f"{name}: {record.get(name, 'not on record')}", f"{name}: {holds}", "a verdict differs"
+        )
+        for cell, content in said.items()
+        for name, (holds, _) in content.claims.items()
+        if record.get(name) != holds
+    ]
 
 
 def ours(name: str) -> bool:
@@ -225,28 +238,39 @@ def pin_faults(notebooks: Mapping[str, Mapping]) -> list[str]:
     return found
 
 
-def record(model: str, chapter: str, notebook: Mapping) -> None:
-    """Write what a chapter prints and pins as the model's record. What a person wrote in a block's head stays.
+def record(model: str, notebooks: Mapping[str, Mapping]) -> None:
+    """Write what all chapters print, pin and decide as the model's record. What a person wrote in a block's head stays.
 
     Raises:
         ValueError: no command writes this model's files, the documents' own above all.
     """
     if model not in RECORDED:
         raise ValueError(f"tests/printed/{model} is not written by a command; {', '.join(RECORDED)} is")
-    said = cells(notebook)
-    for name, cell in said.items():
-        if re.search(r"^=== ", cell.text, flags=re.M):
-            raise ValueError(f"{chapter}, cell {name}: a printed line must not start with '=== '")
-    heads = {block.cell: block for block in expected.blocks(model, chapter)}
-    printed = [f"=== {name}\n{head(heads.get(name))}---\n{cell.text}\n" for name, cell in said.items() if cell.prints]
     folder = expected.PRINTED / model
     folder.mkdir(exist_ok=True)
-    title = f"# What {chapter} prints on {model}. `make record` writes this file; heads of blocks are kept.\n\n"
-    (folder / f"{chapter}.txt").write_text(title + "\n".join(printed), encoding="utf-8")
-    pins = {name: v for cell in said.values() for name, v in cell.pins if ours(name)}
-    (folder / f"{chapter}.pins.json").write_text(
-        json.dumps(pins, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+    verdicts = {}
+    for chapter, notebook in notebooks.items():
+        said = cells(notebook)
+        heads = {block.cell: block for block in expected.blocks(model, chapter)}
+        printed = [block_text(name, cell, heads.get(name)) for name, cell in said.items() if cell.prints]
+        title = (
+            f"# What {chapter} prints on {model}. `make record` writes this file and keeps the heads of its blocks.\n\n"
+        )
+        (folder / f"{chapter}.txt").write_text(title + "\n".join(printed), encoding="utf-8")
+        write_json(folder / f"{chapter}.pins.json", {n: v for cell in said.values() for n, v in cell.pins if ours(n)})
+        verdicts |= {name: holds for cell in said.values() for name, (holds, _) in cell.claims.items()}
+    write_json(folder / "claims.json", dict(sorted(verdicts.items())))
+
+
+def block_text(name: str, cell: Cell, before: Block | None) -> str:
+    """A cell's print as a block of a printed file."""
+    if re.search(r"^=== ", cell.text, flags=re.M):
+        raise ValueError(f"cell {name}: a printed line must not start with '=== '")
+    return f"=== {name}\n{head(before)}---\n{cell.text}\n"
+
+
+def write_json(path: Path, content: dict) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def head(block: Block | None) -> str:
