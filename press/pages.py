@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 import nbformat
+import yaml
 from nbformat import NotebookNode
 
 from onematrix.pins import GLUE, RECORD
@@ -43,9 +44,11 @@ def stage(executed: Mapping[str, Path], facts: Mapping, into: Path) -> None:
     Raises:
         PageError: a chapter holds an error output, or prints a path of this machine.
     """
-    for name in ("_config.yml", "_toc.yml"):
-        into.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, into / name)
+    into.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "_toc.yml", into)
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    config["html"]["extra_footer"] = f"<p>{imprint(facts)}</p>"
+    (into / "_config.yml").write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
     shutil.copytree(ROOT / "book", into / "book", ignore=shutil.ignore_patterns("claims.yml"))
     (into / "notebooks").mkdir()
     downloads = into / "extra" / "notebooks"
@@ -176,18 +179,36 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def day(run: Mapping) -> str:
+    """The day a chapter ran, in words."""
+    date = datetime.fromisoformat(run["date"])
+    return f"{date.day} {date:%B %Y}"
+
+
+def weights(model: Mapping) -> str:
+    """Which weights exactly, escaped for a page."""
+    return html.escape(f"{model['title']} (revision {model['revision'][:12]}, weights {model['sha256'][:8]})")
+
+
+def versions(run: Mapping) -> str:
+    """What a chapter ran with, escaped for a page."""
+    return html.escape(", ".join(f"{name.replace('python', 'Python')} {v}" for name, v in run["versions"].items()))
+
+
 def byline(chapter: str, minutes: int, facts: Mapping) -> str:
     """What stands under a chapter's title: time to read, time to run, model, date, versions."""
     run, model = facts["chapters"][chapter], facts["model"]
-    date = datetime.fromisoformat(run["date"])
-    weights = f"revision {model['revision'][:12]}, weights {model['sha256'][:8]}"
-    versions = ", ".join(f"{name.replace('python', 'Python')} {number}" for name, number in run["versions"].items())
     return (
         f'<p class="om-byline"><strong>{plural(minutes, "minute")}</strong> to read. '
-        f"Ran in <strong>{run['seconds']:.1f} s</strong> on <strong>{html.escape(model['title'])}</strong> "
-        f"({html.escape(weights)}), {date.day} {date:%B %Y}. <small>{html.escape(versions)}</small></p>\n\n"
-        f"{banner(model)}"
+        f"Ran in <strong>{run['seconds']:.1f} s</strong> on <strong>{weights(model)}</strong>, {day(run)}. "
+        f"<small>{versions(run)}</small></p>\n\n{banner(model)}"
     ).rstrip()
+
+
+def imprint(facts: Mapping) -> str:
+    """What stands at the foot of every page: model, date, versions."""
+    last = max(facts["chapters"].values(), key=lambda run: run["date"])
+    return f"The chapters ran on {weights(facts['model'])}, last on {day(last)}, with {versions(last)}."
 
 
 def banner(model: Mapping) -> str:

@@ -5,6 +5,7 @@ import re
 
 import nbformat
 import pytest
+import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from onematrix import figures
@@ -23,8 +24,9 @@ def tree(tmp_path, monkeypatch):
     root = tmp_path / "root"
     (root / "book").mkdir(parents=True)
     (root / "notebooks").mkdir()
-    for name in ("_config.yml", "_toc.yml", "book/start.md", "book/claims.yml"):
+    for name in ("_toc.yml", "book/start.md", "book/claims.yml"):
         (root / name).write_text("", encoding="utf-8")
+    (root / "_config.yml").write_text("title: A book\nhtml: {}\n", encoding="utf-8")
     (root / "notebooks" / "01_x.ipynb").write_text("as committed", encoding="utf-8")
     monkeypatch.setattr(pages, "ROOT", root)
     return tmp_path
@@ -106,6 +108,14 @@ def test_byline_stands_under_the_title(tree):
     assert source.endswith("The lead.")
     for told in ("1 minute<", "4.2 s", "SmolLM2", "0.1.2", "a672150f", "29 November 2026", "Python 3.11.7"):
         assert told in source
+
+
+def test_every_page_names_model_date_and_versions(tree):
+    stage(tree)
+    config = yaml.safe_load((tree / "stage/_config.yml").read_text(encoding="utf-8"))
+    assert config["title"] == "A book"
+    for told in ("SmolLM2", "0.1.2", "a672150f", "29 November 2026", "Python 3.11.7", "torch 2.13.0"):
+        assert told in config["html"]["extra_footer"]
 
 
 @pytest.mark.parametrize(
