@@ -32,7 +32,7 @@ record: .venv/ready  ## write what the chapters print on SmolLM2 into tests/prin
 	@$(PRESS) record --model smollm2-135m
 
 mutants: .venv/ready-to-test  ## break figures and code on purpose: every break must be caught
-	@$(PRESS) mutants
+	@$(BIN)/python -m press.mutants
 
 repeat: .venv/ready  ## run the chapters several ways: which printed figure moves?
 	@$(PRESS) repeat --model smollm2-135m

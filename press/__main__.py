@@ -8,9 +8,12 @@ import shutil
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
+
+import nbformat
 
 from onematrix import weights
-from press import execute
+from press import claims, compare, execute, ledger, pages, site
 
 HTML = execute.BUILD / "html"
 FACTS = execute.BUILD / "facts.json"
@@ -26,39 +29,101 @@ def timed(times: dict[str, float], what: str):
 
 
 def run_chapters(model: str, times: dict[str, float]) -> list[execute.Run]:
-    """Make the model ready and bring every chapter up to date on it."""
+    """Make the model ready and bring every chapter up to date on it.
+
+    Raises:
+        onematrix.ModelError, ChapterError: see there; PageError: pins that no page can show.
+    """
     with timed(times, "model"):
         name = weights.resolve(model)
         if model == "auto":
             print(
-                f"  auto: {name}"
-                + ("" if name == "gpt2" else " (GPT-2 is not in the cache and the Hub does not answer)")
+                f"  auto takes {name}" + ("" if name == "gpt2" else ": GPT-2 is not here and the Hub does not answer")
             )
         manifest = execute.prepare(name)
     with timed(times, "chapters"):
         runs = execute.execute_all(manifest)
+    if faults := compare.pin_faults(notebooks(runs)):
+        raise pages.PageError("\n".join(faults))
     return runs
+
+
+def notebooks(runs: list[execute.Run]) -> dict[str, nbformat.NotebookNode]:
+    return {run.chapter: nbformat.read(run.path, as_version=4) for run in runs}
+
+
+def took(times: dict[str, float]) -> str:
+    return "Took " + ", ".join(f"{what} {seconds:.1f} s" for what, seconds in times.items()) + "."
 
 
 def book(args: argparse.Namespace) -> int:
     """Execute what changed, gather the facts, build the site."""
-    from press import pages, site
-    from press.claims import gather
-
     times: dict[str, float] = {}
     runs = run_chapters(args.model, times)
-    with timed(times, "facts"):
-        facts = gather(runs)
-        FACTS.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
+    facts = claims.gather(runs)
+    FACTS.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
     with timed(times, "site"):
         stage = execute.BUILD / "stage"
         shutil.rmtree(stage, ignore_errors=True)
         pages.stage({run.chapter: run.path for run in runs}, facts, stage)
+        ledger.publish(facts, stage)
         site.build(stage, HTML)
     model = runs[0].model
-    print(f"\nMeasured on {model['title']} ({model['revision']}): {len(runs)} chapters.")
-    print("Took " + ", ".join(f"{what} {seconds:.1f} s" for what, seconds in times.items()) + ".")
+    held = sum(claim["holds"] for claim in facts["claims"])
+    print(f"\nMeasured on {model['title']} ({model['revision']}): {len(runs)} chapters, {len(facts['pins'])} figures;")
+    print(f"of the documents' {len(facts['claims'])} claims {held} hold on it.")
+    print(took(times))
     print(f"Start page: {HTML / 'index.html'}   (make serve shows it)")
+    return 0
+
+
+def reproduce(args: argparse.Namespace) -> int:
+    """Run the chapters and hold every claim of the documents against them; 0 only when all hold."""
+    times: dict[str, float] = {}
+    runs = run_chapters(args.model, times)
+    facts = claims.gather(runs)
+    print(claims.table(facts))
+    print(took(times))
+    return 0 if claims.all_hold(facts) else 1
+
+
+def record(args: argparse.Namespace) -> int:
+    """Write what the chapters print on our own model into tests/printed; a person reviews the diff."""
+    runs = run_chapters(args.model, {})
+    compare.record(runs[0].model["name"], notebooks(runs))
+    print(f"Written: tests/printed/{runs[0].model['name']}. Look at `git diff tests/printed` before you commit.")
+    return 0
+
+
+def repeat(args: argparse.Namespace) -> int:
+    """Run the chapters several ways and report every printed figure that moves."""
+    from press import repeat as several
+
+    runs, figures, moved, calls = several.repeat(execute.prepare(weights.resolve(args.model)))
+    print(several.report(runs, figures, moved, calls))
+    return 1 if moved else 0
+
+
+def changes(args: argparse.Namespace) -> int:
+    """Print which facts moved between two ledgers (facts.json), and by how much."""
+    before, after = (json.loads(Path(name).read_text(encoding="utf-8")) for name in (args.before, args.after))
+    lines = ledger.changes(before, after)
+    print("\n".join(lines) if lines else "No fact moved.")
+    return 0
+
+
+def address(args: argparse.Namespace) -> int:
+    """Write the repository's address into _config.yml and every chapter's set-up cell."""
+    for path in site.set_address(args.url):
+        print(path.relative_to(execute.ROOT))
+    return 0
+
+
+def pdf(args: argparse.Namespace) -> int:
+    """Print the whole book to one PDF with Chromium."""
+    out = execute.BUILD / "one-matrix-two-meanings.pdf"
+    site.pdf(HTML, out)
+    print(out)
     return 0
 
 
@@ -81,7 +146,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="press", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(function, *, model: str | None = None):
+    def command(function, *, model: str | None = None) -> argparse.ArgumentParser:
         sub = commands.add_parser(function.__name__, help=function.__doc__.splitlines()[0])
         if model:
             sub.add_argument("--model", default=model, choices=["auto", *weights.SOURCES])
@@ -89,11 +154,19 @@ def main(argv: list[str] | None = None) -> int:
         return sub
 
     command(book, model="auto")
+    command(reproduce, model="gpt2")
+    command(record, model="smollm2-135m")
+    command(repeat, model="smollm2-135m")
+    both = command(changes)
+    both.add_argument("before")
+    both.add_argument("after")
+    command(address).add_argument("url")
+    command(pdf)
     command(serve).add_argument("--port", type=int, default=8000)
     args = parser.parse_args(argv)
     try:
         return args.function(args)
-    except (weights.ModelError, execute.ChapterError) as error:
+    except (weights.ModelError, execute.ChapterError, pages.PageError, site.SiteError) as error:
         print(f"\n{error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -156,6 +156,7 @@ def environment(threads: int, **settings: str) -> Iterator[None]:
         HF_HUB_DISABLE_PROGRESS_BARS="1",
         PYTHONHASHSEED="0",
         PYDEVD_DISABLE_FILE_VALIDATION="1",
+        PYTHONWARNINGS="ignore:IProgress not found",  # a bar without a widget is still a bar
         **settings,
     )
     try:

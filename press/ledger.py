@@ -127,3 +127,23 @@ def lines(claim: Mapping, column: str) -> str:
     """One column of a claim: printed lines as they are printed, words as words."""
     text = html.escape("\n".join(line[column] for line in claim["lines"]))
     return f"<pre>{text}</pre>" if claim["kind"] == "figures" else f"<span>{text}</span>"
+
+
+def changes(before: Mapping, after: Mapping) -> list[str]:
+    """Which facts moved from one ledger to another, a line each: pins by how much, claims by their verdict."""
+    found = []
+    old, new = before["pins"], after["pins"]
+    for name in sorted(old.keys() | new.keys()):
+        was, now = (side.get(name, {}).get("value") for side in (old, new))
+        if was == now:
+            continue
+        numbers = all(isinstance(v, int | float) for v in (was, now))
+        found.append(f"{name}: {was} -> {now}" + (f" ({now - was:+g})" if numbers else ""))
+    verdicts = ({claim["id"]: claim["holds"] for claim in side["claims"]} for side in (before, after))
+    was, now = verdicts
+    found += [
+        f"claim {name}: {was.get(name)} -> {now.get(name)}"
+        for name in sorted(was.keys() | now.keys())
+        if was.get(name) != now.get(name)
+    ]
+    return found

@@ -136,7 +136,7 @@ def become_kernel(request: dict) -> None:
     os.chdir(request["cwd"])
     os.environ["JPY_PARENT_PID"] = str(os.getppid())
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
-    IPKernelApp.launch_instance(argv=["-f", request["connection_file"], "--log-level=ERROR"])
+    IPKernelApp.launch_instance(argv=["-f", request["connection_file"], "--log-level=CRITICAL"])
     os._exit(0)
 
 
