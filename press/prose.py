@@ -38,7 +38,7 @@ NOT_PROSE = (
 # A short quotation of code, or a formula inside a line: its numbers are part of it, unless it is nothing but one.
 QUOTED = re.compile(r"`([^`]*)`|\$([^$]*)\$")
 BARE = re.compile(r"[-+]?\d[\d,]*\.\d+%?|[-+]?\d[\d,]*%|[-+]?\d{2,}")
-FIGURE = re.compile(r"(?<![\w])(?<![A-Za-z]-)[-+]?\d[\w,.]*%?")
+FIGURE = re.compile(r"(?<!\w)(?<!\w-)[-+]?\d[\w,.]*%?")
 
 
 @dataclass(frozen=True)
