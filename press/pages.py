@@ -187,7 +187,8 @@ def day(run: Mapping) -> str:
 
 def weights(model: Mapping) -> str:
     """Which weights exactly, escaped for a page."""
-    return html.escape(f"{model['title']} (revision {model['revision'][:12]}, weights {model['sha256'][:8]})")
+    exactly = f"revision {model['revision'][:12]}, weights {model['sha256'][:8]}"
+    return f"<strong>{html.escape(model['title'])}</strong> ({html.escape(exactly)})"
 
 
 def versions(run: Mapping) -> str:
@@ -200,7 +201,7 @@ def byline(chapter: str, minutes: int, facts: Mapping) -> str:
     run, model = facts["chapters"][chapter], facts["model"]
     return (
         f'<p class="om-byline"><strong>{plural(minutes, "minute")}</strong> to read. '
-        f"Ran in <strong>{run['seconds']:.1f} s</strong> on <strong>{weights(model)}</strong>, {day(run)}. "
+        f"Ran in <strong>{run['seconds']:.1f} s</strong> on {weights(model)}, {day(run)}. "
         f"<small>{versions(run)}</small></p>\n\n{banner(model)}"
     ).rstrip()
 
