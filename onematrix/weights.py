@@ -10,7 +10,6 @@ import importlib.util
 import json
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -66,16 +65,16 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def verify(path: Path, size: int, digest: str) -> None:
-    """Raise ModelError unless the file has exactly this size (bytes) and SHA-256."""
+def verify(path: Path, size: int, digest: str, remedy: str = "") -> None:
+    """Raise ModelError, which ends with the remedy, unless the file has exactly this size (bytes) and SHA-256."""
     if not path.is_file():
-        raise ModelError(f"{path} is missing; expected a file of {size} bytes.")
+        raise ModelError(f"{path} is missing; expected a file of {size} bytes. {remedy}".rstrip())
     found = path.stat().st_size
     if found != size:
-        raise ModelError(f"{path} has {found} bytes, expected {size}.")
+        raise ModelError(f"{path} has {found} bytes, expected {size}. {remedy}".rstrip())
     found = sha256(path)
     if found != digest:
-        raise ModelError(f"{path} has SHA-256 {found}, expected {digest}.")
+        raise ModelError(f"{path} has SHA-256 {found}, expected {digest}. {remedy}".rstrip())
 
 
 # ------------------------------------------------------------------ GPT-2, from the Hub
@@ -92,30 +91,29 @@ def cached_on_disk(source: Source, filename: str) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
-def hub_answers(seconds: float = HUB_SECONDS) -> bool:
-    """Whether the Hub accepts a connection within this time.
+def hub_answers(source: Source, seconds: float = HUB_SECONDS) -> bool:
+    """Whether the Hub says within this time that it has the model's weights.
 
-    The Hub client retries for over twenty seconds before it gives up, so the question is asked
-    with a plain socket first. Name resolution has no time-out of its own: it runs in a daemon
-    thread that is left behind when it hangs.
+    The Hub client's downloads retry for over twenty seconds before they give up, so one request without
+    retries is made first. A connection alone would prove nothing: a hub that hangs accepts it too.
+    Name resolution has no time-out of its own: all runs in a daemon thread that is left behind
+    when it hangs.
     """
     import threading
-    from urllib.parse import urlsplit
 
-    from huggingface_hub import constants
+    from huggingface_hub import constants, get_session, hf_hub_url
 
     if constants.HF_HUB_OFFLINE:
         return False
-    url = urlsplit(constants.ENDPOINT)
-    port = url.port or (80 if url.scheme == "http" else 443)
+    url = hf_hub_url(source.origin, WEIGHTS, revision=source.revision)
     answered = threading.Event()
 
     def knock() -> None:
         try:
-            socket.create_connection((url.hostname, port), timeout=seconds).close()
-            answered.set()
-        except OSError:
-            pass
+            if get_session().head(url, timeout=seconds, follow_redirects=False).status_code < 400:
+                answered.set()
+        except Exception:  # whatever stops the request: it was not answered
+            return
 
     knocker = threading.Thread(target=knock, daemon=True)
     knocker.start()
@@ -136,28 +134,33 @@ def fetch_from_hub(source: Source, into: Path) -> None:
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 
-    missing = [f for f in REQUIRED if not cached_on_disk(source, f)]
-    if missing and not hub_answers():
+    absent = [f for f in (*REQUIRED, *OPTIONAL) if not cached_on_disk(source, f)]
+    missing = [f for f in absent if f in REQUIRED]
+    reachable = bool(absent) and hub_answers(source)
+    if missing and not reachable:
         raise ModelError(
             f"{source.title} is not here: {', '.join(missing)} of {source.origin} at revision "
             f"{source.revision[:12]} is not in {constants.HF_HUB_CACHE}, and {constants.ENDPOINT} did not "
-            f"answer within {HUB_SECONDS} seconds. Connect to a network, copy the snapshot into that "
+            f"answer with them within {HUB_SECONDS} seconds. Connect to a network, copy the snapshot into that "
             "cache, or use MODEL=smollm2-135m."
         )
     for filename in (*REQUIRED, *OPTIONAL):
+        if filename in absent and not reachable:
+            continue  # an optional one
         try:
             got = Path(hf_hub_download(source.origin, filename, revision=source.revision))
-        except EntryNotFoundError as absent:
+        except EntryNotFoundError as nowhere:
             if filename in OPTIONAL:
                 continue
-            raise ModelError(f"{source.origin} has no {filename} at revision {source.revision}.") from absent
+            raise ModelError(f"{source.origin} has no {filename} at revision {source.revision}.") from nowhere
         except (HfHubHTTPError, OSError) as failure:
             raise ModelError(
                 f"{filename} of {source.origin} could not be fetched: {failure} Nothing was changed. Try again, "
                 "or use MODEL=smollm2-135m."
             ) from failure
+        if filename == WEIGHTS:
+            verify(got, source.size, source.sha256, "Delete it and run again: it will be fetched anew.")
         place(got, into / filename)
-    verify(into / WEIGHTS, source.size, source.sha256)
 
 
 # ------------------------------------------------------------------ SmolLM2, from the package index
@@ -280,7 +283,7 @@ def resolve(name: str) -> str:
         return source(name).name
     gpt2 = SOURCES["gpt2"]
     here = (cache() / "gpt2" / MANIFEST).is_file() or cached_on_disk(gpt2, WEIGHTS)
-    return "gpt2" if here or hub_answers() else "smollm2-135m"
+    return "gpt2" if here or hub_answers(gpt2) else "smollm2-135m"
 
 
 def manifest(directory: Path) -> dict:
