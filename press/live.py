@@ -1,0 +1,69 @@
+"""The live pieces' data: computed once for a model, kept, and copied into the staged tree.
+
+`build(manifest, into)` is the whole interface. The data are written whole or not at all, and computed again
+only when the weights or the code that reads them change.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from onematrix import weights
+from press import execute
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ("live", "models", "rows", "logit_lens", "gradients", "tokens")  # of onematrix: what the data depend on
+KEY = "made-from"
+
+
+class LiveError(RuntimeError):
+    """The live pieces' data could not be computed; what went wrong stands above it."""
+
+
+def build(manifest: Mapping, into: Path) -> None:
+    """Bring the data of the live pieces up to date and copy them.
+
+    Args:
+        manifest: of a model whose folder is ready.
+        into: a directory that is not there yet, `extra/live` of the staged tree.
+
+    Raises:
+        LiveError: the computation failed. What was kept before stays.
+    """
+    kept = execute.BUILD / "live" / manifest["name"]
+    if not current(kept, manifest):
+        compute(kept, manifest)
+    shutil.copytree(kept, into, ignore=shutil.ignore_patterns(KEY))
+
+
+def key(manifest: Mapping) -> str:
+    """Hash of what the data depend on: the weights and the code that reads them."""
+    digest = hashlib.sha256(manifest["sha256"].encode())
+    for name in SOURCES:
+        digest.update((ROOT / "onematrix" / f"{name}.py").read_bytes())
+    return digest.hexdigest()
+
+
+def current(kept: Path, manifest: Mapping) -> bool:
+    """Whether what is kept was made from what is there now."""
+    noted = kept / KEY
+    return noted.is_file() and noted.read_text(encoding="utf-8") == key(manifest)
+
+
+def compute(kept: Path, manifest: Mapping) -> None:
+    """Run `onematrix.live` in a process of its own, since the press has no torch, on all cores."""
+    made_from = key(manifest)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in kept.parent.glob(f".{kept.name}-*"):
+        shutil.rmtree(leftover, ignore_errors=True)  # what a killed run left behind
+    settings = {name: os.environ[name] for name in execute.ENVIRONMENT if name in os.environ}
+    settings |= {"OMP_NUM_THREADS": str(execute.cores()), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    with weights.whole(kept) as scratch:
+        done = subprocess.run([sys.executable, "-m", "onematrix.live", manifest["name"], str(scratch)], env=settings)
+        if done.returncode:
+            raise LiveError(f"The live pieces' data for {manifest['title']} could not be computed (see above).")
+        (scratch / KEY).write_text(made_from, encoding="utf-8")
