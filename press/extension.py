@@ -35,6 +35,13 @@ def keep_tokens_whole(app: Sphinx, doctree: nodes.document) -> None:
             node["classes"].append("om-short")
 
 
+def bring_to_life(app: Sphinx, page: str, template: str, context: dict, doctree: nodes.document | None) -> None:
+    """Load the live pieces' code on the pages that hold one, and on no other."""
+    if doctree and any('class="om-live"' in node.astext() for node in doctree.findall(nodes.raw)):
+        app.add_css_file("live/live.css")
+        app.add_js_file("live/main.js", type="module")
+
+
 def setup(app: Sphinx) -> dict:
     mathml.setup(app)
     for job in ("lookup", "unembed"):
@@ -44,6 +51,7 @@ def setup(app: Sphinx) -> dict:
     app.config.html_static_path.append(str(THEME / "static"))
     app.connect("doctree-read", name_cells)
     app.connect("doctree-read", keep_tokens_whole)
+    app.connect("html-page-context", bring_to_life)
     app.add_css_file("om.css", priority=900)
     app.add_js_file("om.js", loading_method="defer")
     return {"parallel_read_safe": True, "parallel_write_safe": True}
