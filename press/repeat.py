@@ -98,7 +98,7 @@ def edge(value: float, figure: str) -> float | None:
 
 
 def close_calls(chapter: str, notebook: Path) -> list[Close]:
-    """For each pinned float, the printed figure of the same cell that is this value rounded, and how near it is to tipping."""
+    """For each pinned float that its cell also prints: how near the value is to printing as another figure."""
     found = []
     for cell in nbformat.read(notebook, as_version=4).cells:
         if cell.cell_type != "code":
