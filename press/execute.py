@@ -110,7 +110,7 @@ def key(chapter: str, manifest: dict) -> str:
     sources = [
         NOTEBOOKS / f"{chapter}.ipynb",
         ROOT / "requirements.txt",
-        *sorted((ROOT / "onematrix").rglob("*.py")),
+        *sorted(p for p in (ROOT / "onematrix").rglob("*.py") if p.name != "live.py"),  # no chapter imports that
         *sorted((PRINTED / "gpt2").iterdir()),  # what `document` quotes
         *sorted((PRINTED / manifest["name"]).glob(f"{chapter}.pins.json")),  # what `your_run` compares with
     ]
