@@ -290,7 +290,7 @@ def step_of(model: LanguageModel, prompt: str, targets: list[int]) -> dict:
 
 
 def rounded(vector: Tensor) -> list[float]:
-    return [round(v, 5) for v in vector.tolist()]
+    return [round(v, 7) for v in vector.tolist()]
 
 
 if __name__ == "__main__":

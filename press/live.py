@@ -62,6 +62,7 @@ def compute(kept: Path, manifest: Mapping) -> None:
         shutil.rmtree(leftover, ignore_errors=True)  # what a killed run left behind
     settings = {name: os.environ[name] for name in execute.ENVIRONMENT if name in os.environ}
     settings |= {"OMP_NUM_THREADS": str(execute.cores()), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    settings["OMP_WAIT_POLICY"] = "PASSIVE"  # a waiting thread sleeps: on a busy machine it would burn a core
     with weights.whole(kept) as scratch:
         done = subprocess.run([sys.executable, "-m", "onematrix.live", manifest["name"], str(scratch)], env=settings)
         if done.returncode:

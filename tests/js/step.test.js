@@ -1,7 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { begin, cosine, dot, gradients, plane, rates, round125, step } from "../../press/theme/static/live/step.js";
+import {
+  apart,
+  begin,
+  cosine,
+  dot,
+  gradients,
+  plane,
+  rates,
+  round125,
+  step,
+} from "../../press/theme/static/live/step.js";
 
 // Three rows and one that stands for two more: each of them scores 0.3 with x, so together log(2) + 0.3.
 const x = [2, 0, 0];
@@ -84,4 +94,15 @@ test("in the plane of x and the target's row both keep their lengths, and a shad
 
 test("scales are 1, 2 or 5 times a power of ten", () => {
   assert.deepEqual([45, 50, 19, 1, 0.7].map(round125), [20, 50, 10, 1, 0.5]);
+});
+
+test("labels stand beside their dots, and none on another", () => {
+  const dots = [..."abcdefgh"].map((text) => ({ x: 5, y: 5, text }));
+  const placed = apart(dots);
+  assert.deepEqual([placed[0].x, placed[0].y], [15, 5]);
+  for (const [n, one] of placed.entries()) {
+    for (const other of placed.slice(n + 1)) {
+      assert.ok(one.right !== other.right || Math.abs(one.y - other.y) >= 14);
+    }
+  }
 });

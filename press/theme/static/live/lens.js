@@ -64,7 +64,7 @@ export async function mount(place) {
     const own = opened.positions[last];
     const ranksOfOwn = await ranksOf(opened, prompt, own);
     [data, ranks] = [opened, ranksOfOwn];
-    Object.assign(state, { prompt, follow: own, position: last, layer: data.layers.length - 1 });
+    Object.assign(state, { prompt, follow: own, position: last, layer: 0 });
     chooser.replaceChildren(
       ...data.tokens.map((name, i) => element("option", { value: i, selected: i === own }, quoted(name))),
     );

@@ -59,6 +59,39 @@ export function round125(value) {
   return power * [5, 2, 1].find((n) => n <= (value / power) * 1.0001);
 }
 
+/** Places for labels beside their dots, right or left, and no label on an earlier one: a list of {x, y, right}. */
+export function apart(dots, wide = (text) => 7.5 * text.length, high = 14) {
+  const placed = [];
+  const nearest = [...Array(40).keys()].map((n) => high * 0.5 * (n % 2 ? -1 : 1) * Math.ceil(n / 2));
+  for (const { x, y, text } of dots) {
+    const box = (right, dy) => ({
+      right,
+      x: x + (right ? 10 : -10),
+      y: y + dy,
+      from: right ? x : x - wide(text) - 10,
+      width: wide(text) + 10,
+    });
+    const free = (one) =>
+      placed.every(
+        (other) =>
+          Math.abs(one.y - other.y) >= high ||
+          one.from >= other.from + other.width ||
+          other.from >= one.from + one.width,
+      );
+    const clear = (one) =>
+      dots.every(
+        (dot) =>
+          (dot.x === x && dot.y === y) ||
+          Math.abs(one.y - dot.y) >= 9 ||
+          dot.x < one.from ||
+          dot.x > one.from + one.width,
+      );
+    const tries = nearest.flatMap((dy) => [box(true, dy), box(false, dy)]);
+    placed.push(tries.find((one) => free(one) && clear(one)) ?? tries[0]);
+  }
+  return placed;
+}
+
 const GAINS = [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2];
 const MOVES = { both: "the rows and x", rows: "the rows only", x: "x only" };
 
@@ -72,6 +105,7 @@ export async function mount(place) {
 
   const note = element("p", { class: "om-live-note", role: "status" });
   const said = element("p", { class: "om-live-said", "aria-live": "polite" });
+  const board = element("dl", { class: "om-live-board" });
   const picture = element("div", { class: "om-live-plane" });
   const table = element("div", { class: "om-live-rows" });
   const targets = element("select", { onchange: (event) => restart({ target: Number(event.target.value) }) });
@@ -112,6 +146,7 @@ export async function mount(place) {
       button("Start again", () => restart({})),
     ),
     said,
+    board,
     picture,
     table,
     note,
@@ -160,24 +195,33 @@ export async function mount(place) {
       `Rows: ${rows.toPrecision(2)}. x: ${x.toPrecision(2)}. With these, the first step promises to lower the loss by ` +
       `${GAINS[state.gain]} from each side.`;
     const target = data.tokens[state.target];
-    said.replaceChildren(
-      `${taken === 1 ? "After 1 step" : `After ${taken} steps`}: loss ${after.loss.toFixed(4)}`,
-      taken ? `, from ${before.loss.toFixed(4)}. ` : ". ",
-      `Probability of `,
-      token(target),
-      ` ${after.p[state.target].toFixed(3)}. Cosine of x and its row ${cosine(now.x, now.rows[state.target]).toFixed(3)}; ` +
-        `of the step for x and the row ${(-cosine(after.byX, now.rows[state.target])).toFixed(3)}.`,
+    const figures = {
+      loss: after.loss.toFixed(4),
+      [`probability of ${quoted(target)}`]: small(after.p[state.target]),
+      "cosine of x and the row": cosine(now.x, now.rows[state.target]).toFixed(3),
+      "cosine of the step for x and the row": (-cosine(after.byX, now.rows[state.target])).toFixed(3),
+    };
+    board.replaceChildren(
+      ...Object.entries(figures).map(([name, value]) =>
+        element("div", {}, element("dt", {}, name), element("dd", {}, value)),
+      ),
     );
+    said.textContent =
+      taken === 0
+        ? "No step taken yet."
+        : `${taken === 1 ? "1 step" : `${taken} steps`}: the loss went from ${before.loss.toFixed(4)} to ${figures.loss}.`;
     showRows(before, after);
-    showPlane(after);
+    showPlane();
+  }
+
+  /** The drawn rows: the target first, then the most probable. */
+  function byWeight(p) {
+    return data.tokens.map((_, i) => i).sort((a, b) => (b === state.target) - (a === state.target) || p[b] - p[a]);
   }
 
   function showRows(before, after) {
     const pull = 1 - after.p[state.target];
-    const order = data.tokens
-      .map((_, i) => i)
-      .sort((a, b) => (b === state.target) - (a === state.target) || before.p[b] - before.p[a]);
-    const rows = order.map((i) =>
+    const rows = byWeight(before.p).map((i) =>
       element(
         "tr",
         { class: i === state.target && "om-live-target" },
@@ -205,18 +249,22 @@ export async function mount(place) {
   /** Rows at their true size; x shorter; every move so many times larger than it is, or none could be seen. */
   function showPlane() {
     const shadow = plane(start);
-    const reach = 1.25 * Math.max(...data.tokens.map((_, i) => Math.hypot(...shadow(start.rows[i]))));
-    const shrink = (0.8 * reach) / size(start.x);
+    const reach = Math.max(...data.tokens.map((_, i) => Math.hypot(...shadow(start.rows[i]))));
+    const shrink = reach / size(start.x);
     const times = round125(0.5 * size(start.rows[state.target]) * size(start.x));
     const moved = (from, to, scale) => {
       const [a, b] = [shadow(from), shadow(to)];
       return [0, 1].map((k) => scale * (a[k] + times * (b[k] - a[k])));
     };
-    const unit = 300 / (1.6 * reach);
+    const unit = 205 / reach;
     const at = ([along, across]) => [unit * along, -unit * across];
-    const dots = data.tokens.map((name, i) => {
+    const order = byWeight(gradients(start).p);
+    const ends = order.map((i) => at(moved(start.rows[i], now.rows[i], 1)));
+    const word = (i) => data.tokens[i].trim() || data.tokens[i];
+    const labels = apart(order.map((i, n) => ({ x: ends[n][0], y: ends[n][1], text: word(i) })));
+    const dots = order.map((i, n) => {
       const [x0, y0] = at(shadow(start.rows[i]));
-      const [x1, y1] = at(moved(start.rows[i], now.rows[i], 1));
+      const [x1, y1] = ends[n];
       const kind = i === state.target ? "target" : "other";
       return drawing(
         "g",
@@ -225,7 +273,12 @@ export async function mount(place) {
         drawing("path", { class: "trail", d: `M${x0} ${y0}L${x1} ${y1}` }),
         drawing("circle", { class: "from", cx: x0, cy: y0, r: 3 }),
         drawing("circle", { class: "to", cx: x1, cy: y1, r: kind === "target" ? 6 : 4 }),
-        drawing("text", { x: x1 + 8, y: y1 + 4 }, name.trim() || name),
+        drawing("path", { class: "leader", d: `M${x1} ${y1}L${labels[n].x} ${labels[n].y}` }),
+        drawing(
+          "text",
+          { x: labels[n].x, y: labels[n].y + 4, "text-anchor": labels[n].right ? "start" : "end" },
+          word(i),
+        ),
       );
     });
     const [tipX, tipY] = at(moved(start.x, now.x, shrink));
@@ -235,8 +288,8 @@ export async function mount(place) {
     picture.replaceChildren(
       drawing(
         "svg",
-        { viewBox: "-110 -210 420 300", role: "img", "aria-label": label },
-        drawing("path", { class: "rule", d: "M-110 0H310M0 -210V90" }),
+        { viewBox: "-60 -225 340 305", role: "img", "aria-label": label },
+        drawing("path", { class: "rule", d: "M-60 0H280M0 -225V80" }),
         dots,
         drawing("path", { class: "x", d: `M0 0L${tipX} ${tipY}` }),
         drawing("circle", { class: "x", cx: tipX, cy: tipY, r: 5 }),
