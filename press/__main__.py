@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 
 from onematrix import weights
-from press import claims, compare, execute, ledger, pages, site
+from press import claims, compare, execute, ledger, live, pages, site
 
 HTML = execute.BUILD / "html"
 FACTS = execute.BUILD / "facts.json"
@@ -62,13 +62,15 @@ def book(args: argparse.Namespace) -> int:
     runs = run_chapters(args.model, times)
     facts = claims.gather(runs)
     FACTS.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
-    with timed(times, "site"):
-        stage = execute.BUILD / "stage"
-        shutil.rmtree(stage, ignore_errors=True)
-        pages.stage({run.chapter: run.path for run in runs}, facts, stage)
-        ledger.publish(facts, stage)
-        site.build(stage, HTML)
     model = runs[0].model
+    stage = execute.BUILD / "stage"
+    shutil.rmtree(stage, ignore_errors=True)
+    pages.stage({run.chapter: run.path for run in runs}, facts, stage)
+    ledger.publish(facts, stage)
+    with timed(times, "live pieces"):
+        live.build(model, stage / "extra" / "live")
+    with timed(times, "site"):
+        site.build(stage, HTML)
     held = sum(claim["holds"] for claim in facts["claims"])
     print(f"\nMeasured on {model['title']} ({model['revision']}): {len(runs)} chapters, {len(facts['pins'])} figures;")
     print(f"of the documents' {len(facts['claims'])} claims {held} hold on it.")
@@ -166,7 +168,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         return args.function(args)
-    except (weights.ModelError, execute.ChapterError, pages.PageError, site.SiteError) as error:
+    except (weights.ModelError, execute.ChapterError, pages.PageError, live.LiveError, site.SiteError) as error:
         print(f"\n{error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
