@@ -4,13 +4,16 @@ A fresh transformers model has norm weights of one and biases of zero, on which 
 show. Here every parameter is drawn at random.
 """
 
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from onematrix.models import LanguageModel
+from onematrix.weights import Source, gpt2_tokenizer, sha256
 
 MANIFEST = {"name": "tiny", "title": "Tiny", "revision": "1", "sha256": "0" * 64, "trained": False}
 SHAPE = {"vocab_size": 61, "tie_word_embeddings": True}
@@ -58,8 +61,33 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=fast, bos_token="<s>")
 
 
+real_tokenizer = cache(gpt2_tokenizer)  # GPT-2's own, once for all tests: making it takes seconds
+
+
 @cache
 def tiny(family: str) -> LanguageModel:
     """A tied LanguageModel of three blocks, `gpt2` or `llama`; shared, so that no test may change it."""
     network = {"gpt2": gpt2_network, "llama": llama_network}[family]()
     return LanguageModel(network, tokenizer(), MANIFEST)
+
+
+def into_hub_cache(hub: Path, source: Source, files: Path) -> Path:
+    """Move a folder's files into a Hub client's cache as the client lays it out: blobs, and links to them by revision.
+
+    Returns the snapshot's directory.
+    """
+    home = hub / f"models--{source.origin.replace('/', '--')}"
+    blobs, snapshot = home / "blobs", home / "snapshots" / source.revision
+    for directory in (blobs, snapshot, home / "refs"):
+        directory.mkdir(parents=True)
+    (home / "refs" / "main").write_text(source.revision)
+    for file in files.iterdir():
+        blob = blobs / sha256(file)
+        file.rename(blob)
+        (snapshot / file.name).symlink_to(Path("..") / ".." / "blobs" / blob.name)
+    return snapshot
+
+
+def pinned(source: Source, file: Path) -> Source:
+    """The source with size and SHA-256 of this file in place of its own."""
+    return replace(source, size=file.stat().st_size, sha256=sha256(file))

@@ -5,9 +5,9 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_models import real_tokenizer
 
 from onematrix.tokens import as_html, shown
-from onematrix.weights import gpt2_tokenizer
 
 NASTY = [
     "\n",
@@ -78,7 +78,7 @@ def test_any_text_as_html_is_one_code_element(text):
 
 @pytest.fixture(scope="module")
 def gpt2():
-    return gpt2_tokenizer()
+    return real_tokenizer()
 
 
 def test_every_token_of_gpt2s_vocabulary_can_be_shown(gpt2):
