@@ -43,7 +43,7 @@ RANKS_IN_A_FILE = 20_000  # numbers: about 50 KB
 
 FRAMES = ("The", "A", "She saw the")
 WORDS = 3000  # words that get predictions after each frame
-BLOCK = 512  # rows compared with all others at once: 100 MB of scores at V = 50,000
+BLOCK = 128  # rows compared with all others at once: 25 MB of scores at V = 50,000, which the allocator reuses
 SHARD = 144  # tokens in one file of the sorted vocabulary
 
 STEP_PROMPTS = {
@@ -219,7 +219,7 @@ def predictions(model: LanguageModel, unit: Tensor, near: list) -> dict[int, lis
     found = {i: [] for i in words(model)}
     begun = [read_once(model, frame) for frame in FRAMES]
     with tqdm(total=len(found) * len(FRAMES), desc="live: predictions", unit="prompt", disable=None) as bar:
-        for ids in torch.tensor(list(found)).split(BLOCK // 2):
+        for ids in torch.tensor(list(found)).split(BLOCK):
             chunk = ids.tolist()
             to_word = unit[ids] @ unit.T
             for frame in begun:

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { fileOf, fits, fromHash, look, search, sortKey, toHash } from "../../press/theme/static/live/slot.js";
+import { fileOf, find, fits, fromHash, look, search, sortKey, toHash } from "../../press/theme/static/live/slot.js";
 
 const FILES = [
   { own: 3, tokens: [" a", " cat", "Cat", " elsewhere"] },
@@ -72,4 +72,11 @@ test("a link carries any token there and back", () => {
     assert.deepEqual(fromHash(toHash({ token, frame: "She saw the" })), { token, frame: "She saw the" });
   }
   assert.equal(fromHash("#summary"), null);
+});
+
+test("a token is found by its exact name, in whichever file it is", async () => {
+  assert.deepEqual(await find(INDEX, "dog", fetchFile), { name: "dog", file: 2, place: 0 });
+  assert.deepEqual(await find(INDEX, " dog", fetchFile), { name: " dog", file: 1, place: 2 });
+  assert.equal(await find(INDEX, " elsewhere", fetchFile), null);
+  assert.equal(await find(INDEX, "do", fetchFile), null);
 });

@@ -58,9 +58,13 @@ export const thousandths = (n) => (n / 1000).toFixed(3);
 /** A count with its thousands set apart. */
 export const count = (n) => n.toLocaleString("en");
 
-/** A labelled control. */
-export function field(label, control) {
-  return element("label", { class: "om-live-field" }, element("span", {}, label), control);
+let fields = 0;
+
+/** A control under its label; `box` is what holds the control, where that is more than itself. */
+export function field(label, control, box = control) {
+  fields += 1;
+  control.id = `om-field-${fields}`;
+  return element("div", { class: "om-live-field" }, element("label", { for: control.id }, label), box);
 }
 
 /** A drop-down list: `choices` are [value, text]; `chosen` is called with the value as a string. */

@@ -46,6 +46,17 @@ export async function search(index, typed, most, fetchFile = (k) => load(`slot-$
   return found.sort((a, b) => whole(a) - whole(b)).slice(0, most);
 }
 
+/** Where the token of exactly this name is, as {name, file, place}; null where there is none. */
+export async function find(index, name, fetchFile = (k) => load(`slot-${k}`)) {
+  const key = sortKey(name);
+  for (let k = fileOf(index.starts, key); k < index.starts.length && index.starts[k] <= key; k++) {
+    const file = await fetchFile(k);
+    const place = file.tokens.slice(0, file.own).indexOf(name);
+    if (place >= 0) return { name, file: k, place };
+  }
+  return null;
+}
+
 /** All that is known of the token at a place of a file, with names in the place of numbers. */
 export function look(file, place) {
   const [near, cosines] = file.near[place];
@@ -89,12 +100,12 @@ export async function mount(place) {
   );
   const examples = EXAMPLES.map((name) => element("button", { type: "button", onclick: () => go(name) }, token(name)));
   const anyOne = element("button", { type: "button", onclick: any }, "any token");
-  const box = combobox(index, attempt, (choice) =>
+  const { input, box } = combobox(index, attempt, (choice) =>
     attempt(async () => show(look(await load(`slot-${choice.file}`), choice.place), state.frame, true)),
   );
 
   place.replaceChildren(
-    element("div", { class: "om-live-controls" }, field("A token", box)),
+    element("div", { class: "om-live-controls" }, field("A token", input, box)),
     element("div", { class: "om-live-chips" }, examples, anyOne),
     element("fieldset", { class: "om-live-frames" }, element("legend", {}, "Put it after"), frames),
     said,
@@ -105,21 +116,16 @@ export async function mount(place) {
   function show(looked, frame, keep) {
     Object.assign(state, { shown: looked, frame });
     frames[frame].firstChild.checked = true;
-    box.querySelector("input").value = looked.name;
+    input.value = looked.name;
     const next = looked.next ? looked.next[frame] : null;
     lists.replaceChildren(nearTable(looked, next), nextTable(looked, next, index, frame));
     said.replaceChildren(...summary(looked, next, index, frame));
     if (keep) history.replaceState(history.state, "", toHash({ token: looked.name, frame: index.frames[frame] }));
   }
 
-  async function find(name) {
-    const [first] = await search(index, name, 1);
-    return first ?? null;
-  }
-
   function go(name) {
     return attempt(async () => {
-      const found = await find(name);
+      const found = await find(index, name);
       if (!found) throw new Error(`${quoted(name)} is not one of the model's ${count(index.size)} tokens.`);
       show(look(await load(`slot-${found.file}`), found.place), state.frame, true);
     });
@@ -135,15 +141,16 @@ export async function mount(place) {
   async function fromAddress() {
     const asked = fromHash(location.hash);
     if (!asked) return;
+    place.scrollIntoView();
     await attempt(async () => {
-      const found = await find(asked.token);
-      if (found?.name !== asked.token) throw new Error(`${quoted(asked.token)} is not one of this model's tokens.`);
+      const found = await find(index, asked.token);
+      if (!found) throw new Error(`${quoted(asked.token)} is not one of this model's tokens.`);
       show(look(await load(`slot-${found.file}`), found.place), Math.max(0, index.frames.indexOf(asked.frame)), false);
     });
   }
 
-  window.addEventListener("hashchange", () => fromAddress().then(() => place.scrollIntoView()));
-  const first = (await find(EXAMPLES[0])) ?? (await find(""));
+  window.addEventListener("hashchange", fromAddress);
+  const first = (await find(index, EXAMPLES[0])) ?? { file: 0, place: 0 };
   show(look(await load(`slot-${first.file}`), first.place), 0, false);
   await fromAddress();
 }
@@ -296,5 +303,5 @@ function combobox(index, attempt, chosen) {
     } else if (event.key === "Escape") close();
   }
 
-  return element("div", { class: "om-live-combobox" }, input, list);
+  return { input, box: element("div", { class: "om-live-combobox" }, input, list) };
 }

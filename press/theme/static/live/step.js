@@ -239,7 +239,11 @@ export async function mount(place) {
       element(
         "table",
         {},
-        element("caption", {}, "Probabilities, and the next push on each row as a share of the pull"),
+        element(
+          "caption",
+          {},
+          `Probabilities after “${data.prompt}”, and the next push on each row as a share of the pull`,
+        ),
         head(["token", "before#", "now#", "push#"]),
         element("tbody", {}, rows),
       ),
