@@ -116,7 +116,8 @@ def write_lens(model: LanguageModel, into: Path) -> None:
     for n, prompt in enumerate(tqdm(LENS_PROMPTS, desc="live: lens", unit="prompt", disable=None)):
         cells, followed = lens_of(model, prompt)
         in_one = RANKS_IN_A_FILE // len(followed[0])
-        save(into / f"lens-{n}", cells | {"together": in_one, "prompts": LENS_PROMPTS, "size": model.V})
+        own = followed[cells["positions"][-1]]  # followed first, so that a first look needs no second file
+        save(into / f"lens-{n}", cells | {"own": own, "together": in_one, "prompts": LENS_PROMPTS, "size": model.V})
         for k in range(0, len(followed), in_one):
             save(into / f"lens-{n}-ranks-{k // in_one}", followed[k : k + in_one])
 
@@ -253,7 +254,7 @@ def after(model: LanguageModel, frame: DynamicCache, ids: Tensor) -> Tensor:
 
 def write_step(model: LanguageModel, into: Path) -> None:
     for n, (prompt, targets) in enumerate(STEP_PROMPTS.items()):
-        data = step_of(model, prompt, [model.ids(word)[0] for word in targets])
+        data = step_of(model, prompt, list(dict.fromkeys(model.ids(word)[0] for word in targets)))
         save(into / f"step-{n}", data | {"prompts": list(STEP_PROMPTS)})
 
 

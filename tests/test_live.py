@@ -117,6 +117,7 @@ def test_every_cell_of_the_lens(data, model, n):
     assert [rows[i] for i in file["positions"]] == states.ids.tolist()
     width, layers = len(states.ids), len(states.stream)
     ranks = read(data / f"lens-{n}-ranks-0.json.gz")
+    assert file["own"] == ranks[file["positions"][-1]]
     for half, norm in enumerate((True, False)):
         for position in range(width):
             logits = lens(model, states, position, norm=norm)

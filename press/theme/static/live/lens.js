@@ -62,8 +62,7 @@ export async function mount(place) {
     const opened = await load(`lens-${prompt}`);
     const last = opened.positions.length - 1;
     const own = opened.positions[last];
-    const ranksOfOwn = await ranksOf(opened, prompt, own);
-    [data, ranks] = [opened, ranksOfOwn];
+    [data, ranks] = [opened, opened.own];
     Object.assign(state, { prompt, follow: own, position: last, layer: 0 });
     chooser.replaceChildren(
       ...data.tokens.map((name, i) => element("option", { value: i, selected: i === own }, quoted(name))),
@@ -73,13 +72,13 @@ export async function mount(place) {
     grid.scrollTop = 0;
   }
 
-  async function ranksOf(opened, prompt, i) {
-    const file = await load(`lens-${prompt}-ranks-${Math.floor(i / opened.together)}`);
-    return file[i % opened.together];
+  async function ranksOf(i) {
+    const file = await load(`lens-${state.prompt}-ranks-${Math.floor(i / data.together)}`);
+    return file[i % data.together];
   }
 
   async function follow(i) {
-    ranks = await ranksOf(data, state.prompt, i);
+    ranks = await ranksOf(i);
     change({ follow: i });
     const way = walk(data, ranks, state.norm, state.position);
     said.textContent = `${quoted(data.tokens[i])}: rank ${count(way[0])} at the embedding, ${count(way.at(-1))} at the last block.`;
