@@ -9,17 +9,21 @@ Two kinds:
    name one of them.
 """
 
+import ast
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import nbformat
 import papermill
 import yaml
+from nbformat import NotebookNode
 from tqdm import tqdm
 
 from onematrix import documents, expected
@@ -28,6 +32,7 @@ from press import compare, execute, warm
 
 MODEL = "smollm2-135m"
 LIST = Path(__file__).with_suffix(".yml")
+REFUSALS = ("AssertionError", "ValueError")  # what a check raises; anything else is a mutant that does not run
 
 # What a patch may use. It runs before the chapter's own imports, so that these get what it puts in place.
 TOOLS = """\
@@ -142,12 +147,18 @@ def mutants() -> list[Mutant]:
     return [Mutant(**entry | {"cells": tuple(entry["cells"])}) for entry in entries]
 
 
-def run_with(mutant: Mutant | None, chapter: str, cells: tuple[str, ...], kernel: str) -> list[str]:
-    """Run a chapter with one thing wrong, up to the last of these cells, and tell which of them tell, and what."""
+@dataclass(frozen=True)
+class Told:
+    """What came of a mutant: whether one of its cells told, and the line that says so or says why not."""
+
+    killed: bool
+    line: str
+
+
+def run_with(mutant: Mutant | None, chapter: str, cells: tuple[str, ...], kernel: str) -> Told:
+    """Run what these cells of a chapter need, with one thing wrong, and see which of them tells."""
     notebook = nbformat.read(execute.NOTEBOOKS / f"{chapter}.ipynb", as_version=4)
-    code = [c for c in notebook.cells if c.cell_type == "code" and not c.id.startswith(("figure-", "document-"))]
-    last = max(at for at, cell in enumerate(code) if cell.id in cells)
-    notebook.cells = code[: last + 1]
+    notebook.cells = needed([cell for cell in notebook.cells if cell.cell_type == "code"], cells)
     if mutant and mutant.swap:
         change_source(notebook, mutant)
     if mutant and mutant.patch:
@@ -163,12 +174,33 @@ def run_with(mutant: Mutant | None, chapter: str, cells: tuple[str, ...], kernel
         except papermill.PapermillExecutionError as error:
             stopped = nbformat.read(result, as_version=4)
             (cell,) = {c.id for c in stopped.cells for o in c.get("outputs", []) if o.output_type == "error"}
-            return [f"{chapter}, cell {cell}: {error.ename}: {error.evalue}".strip()] if cell in cells else []
+            told = cell in cells and error.ename in REFUSALS
+            return Told(told, f"{chapter}, cell {cell}: {error.ename} {error.evalue}".strip())
         said = compare.cells(nbformat.read(result, as_version=4))
-    return [str(told) for told in differences(chapter, said) if told.cell in cells]
+    found = [told for told in differences(chapter, said) if told.cell in cells]
+    return Told(bool(found), str(found[0]).splitlines()[0] if found else "")
 
 
-def change_source(notebook: nbformat.NotebookNode, mutant: Mutant) -> None:
+def needed(code: Sequence[NotebookNode], cells: tuple[str, ...]) -> list[NotebookNode]:
+    """These cells and, of the cells before them, those that define what they use, directly or not.
+
+    A name that a cell gives itself it does not take from another.
+    """
+    kept, wanted = [], set()
+    for cell in reversed(code):
+        if cell.id == "bootstrap":  # installs the package where there is none
+            continue
+        nodes = list(ast.walk(ast.parse(cell.source)))
+        names = [node for node in nodes if isinstance(node, ast.Name)]
+        given = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        given |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        if cell.id in (*cells, "parameters", "setup") or given & wanted:
+            kept.insert(0, cell)
+            wanted = (wanted - given) | {node.id for node in names} - given
+    return kept
+
+
+def change_source(notebook: NotebookNode, mutant: Mutant) -> None:
     """Change the text that the mutant names; it must be there once."""
     old, new = mutant.swap["old"], mutant.swap["new"]
     found = [cell for cell in notebook.cells if old in cell.source]
@@ -186,11 +218,11 @@ def differences(chapter: str, said: dict[str, compare.Cell]) -> list[compare.Dif
     return found + compare.pins_differ(chapter, said, record) + compare.verdicts_differ(MODEL, chapter, said)
 
 
-def break_code(broken: Sequence[Mutant]) -> dict[str, list[str]]:
+def break_code(broken: Sequence[Mutant]) -> dict[str, Told]:
     """Run every mutant, and before them each chapter as it is.
 
     Returns:
-        for each mutant's name what told it; nothing where it survived.
+        for each mutant's name what came of it.
 
     Raises:
         ValueError: a chapter is not as its record even unbroken, so that no mutant could be judged.
@@ -210,8 +242,8 @@ def break_code(broken: Sequence[Mutant]) -> dict[str, list[str]]:
         running = [(name, pool.submit(run_with, *job, kernel)) for name, job in jobs]
         told = {name: done.result() for name, done in tqdm(running, unit="mutant", disable=None)}
     for chapter in cells:
-        if wrong := told.pop(f"{chapter} unbroken"):
-            raise ValueError(f"{chapter} is not as its record before anything is broken:\n{wrong[0]}")
+        if (unbroken := told.pop(f"{chapter} unbroken")).line:
+            raise ValueError(f"{chapter} is not as its record before anything is broken:\n{unbroken.line}")
     return told
 
 
@@ -219,19 +251,24 @@ def break_code(broken: Sequence[Mutant]) -> dict[str, list[str]]:
 
 
 def stale_chapter_is_run_again() -> bool:
-    """Whether an executed chapter whose source has changed since is not taken for current."""
+    """Whether an executed chapter is taken for current while its source is as it was, and no longer once it changes."""
     manifest = execute.prepare(MODEL)
-    chapter = execute.chapters()[0]
+    run = execute.execute_all(manifest, execute.chapters()[:1])[0]
     with tempfile.TemporaryDirectory() as scratch:
-        changed = Path(scratch) / f"{chapter}.ipynb"
-        true = execute.NOTEBOOKS
-        changed.write_text((true / changed.name).read_text(encoding="utf-8") + " ", encoding="utf-8")
-        fresh = execute.key(chapter, manifest)
-        execute.NOTEBOOKS = Path(scratch)
-        try:
-            return execute.key(chapter, manifest) != fresh and execute.current(chapter, manifest) is None
-        finally:
-            execute.NOTEBOOKS = true
+        root = Path(scratch)
+        for part in ("notebooks", "onematrix", "tests/printed"):
+            shutil.copytree(execute.ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(execute.ROOT / "requirements.txt", root)
+        home = root / "_build" / "executed" / MODEL
+        home.mkdir(parents=True)
+        for path in (run.path, run.path.with_suffix(".json")):
+            shutil.copy(path, home)
+        places = {"ROOT": root, "BUILD": root / "_build", "NOTEBOOKS": root / "notebooks"}
+        with mock.patch.multiple(execute, PRINTED=root / "tests" / "printed", **places):
+            before = execute.current(run.chapter, manifest)
+            source = root / "notebooks" / f"{run.chapter}.ipynb"
+            source.write_text(source.read_text(encoding="utf-8") + " ", encoding="utf-8")
+            return before is not None and execute.current(run.chapter, manifest) is None
 
 
 def pin_of_another_page_is_told() -> bool:
@@ -255,18 +292,14 @@ AROUND = {
 def main() -> int:
     """Run every mutant and print killed and survived by name; 1 where one survived."""
     killed, survived = change_figures()
-    print(f"Figures: {len(killed)} changes of one digit or one pin told, {len(survived)} not.")
+    print(f"Figures: {len(killed)} changes of one digit or one pin, {len(survived)} survived.", flush=True)
     print("".join(f"  SURVIVED  {name}\n" for name in survived), end="")
-    told = break_code(mutants())
-    around = {name: check() for name, check in AROUND.items()}
-    print(f"Code: {sum(map(bool, told.values())) + sum(around.values())} of {len(told) + len(around)} told.")
-    for name, by in told.items():
-        print(
-            f"  {'killed  ' if by else 'SURVIVED'}  {name}" + (f"\n            {by[0].splitlines()[0]}" if by else "")
-        )
-    for name, caught in around.items():
-        print(f"  {'killed  ' if caught else 'SURVIVED'}  {name}")
-    return 0 if not survived and all(told.values()) and all(around.values()) else 1
+    told = break_code(mutants()) | {name: Told(check(), "") for name, check in AROUND.items()}
+    lost = sum(not t.killed for t in told.values())
+    print(f"Code: {len(told)} things made wrong, {lost} survived.")
+    for name, t in told.items():
+        print(f"  {'killed  ' if t.killed else 'SURVIVED'}  {name}" + (f"\n            {t.line}" if t.line else ""))
+    return 1 if survived or lost else 0
 
 
 if __name__ == "__main__":
