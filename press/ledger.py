@@ -90,37 +90,42 @@ def counts(facts: Mapping) -> str:
 
 def table(facts: Mapping) -> str:
     """All claims as an HTML table; `ledger.js` makes it sortable and filterable."""
-    names = ("Claim", "The document, and measured here", "Difference", "Verdict and test")
-    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    names = ("Claim", "Verdict", "The document, and measured here", "Difference", "Test")
+    head = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in names)
     rows = "\n".join(table_row(number, claim) for number, claim in enumerate(facts["claims"]))
     return (
         '<link rel="stylesheet" href="../_static/ledger.css">\n<script defer src="../_static/ledger.js"></script>\n'
-        '<div class="om-scroll om-ledger-box"><table class="om-ledger">'
+        '<div class="om-scroll om-ledger-box"><table class="om-ledger" role="table">'
         "<caption>All claims, in the book’s order</caption>"
-        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>"
+        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>\n'
+        f'<tbody role="rowgroup">\n{rows}\n</tbody></table></div>'
     )
 
 
 def table_row(number: int, claim: Mapping) -> str:
     """One claim's row. `data-sort` is what a column is sorted by where that is not its text."""
-    off = sum(line["difference"] != SAME for line in claim["lines"])
+    off = sum(line["difference"] not in ("", SAME) for line in claim["lines"])
     link = f"../notebooks/{claim['chapter']}.html#cell-{claim['cell']}"
     said = [] if claim["kind"] == "statement" else [claim["said"]]
     said += [f"Correction: {claim['correction']}"] if claim["correction"] else []
     notes = "".join(f"<small>{html.escape(text)}</small>" for text in said)
     reading = f"<small>read as: {html.escape(claim['reading'])}</small>" if claim["holds"] and claim["reading"] else ""
     verdict = "holds" if claim["holds"] else "differs"
+    differences = f"<small>difference</small>{lines(claim, 'difference')}" if claim["kind"] == "figures" else ""
     cells = (
-        f'<th scope="row" data-sort="{number}"><a href="{link}">{claim["id"]}</a>'
-        f"<small>{TITLES[claim['origin']]}</small>{notes}</th>",
-        f"<td><small>document</small>{lines(claim, 'document')}<small>measured</small>{lines(claim, 'measured')}</td>",
-        f'<td data-sort="{off}"><small>by line</small>{lines(claim, "difference")}</td>'
-        if claim["kind"] == "figures"
-        else '<td data-sort="0"></td>',
-        f"<td><strong>{verdict}</strong>{reading}"
-        f"<small><code>{claim['test'].partition('::')[2].replace('[', '<wbr>[')}</code></small></td>",
+        f"<strong>{verdict}</strong>{reading}",
+        f"<small>document</small>{lines(claim, 'document')}<small>measured</small>{lines(claim, 'measured')}",
+        differences,
+        f"<code>{claim['test'].partition('::')[2].replace('[', '<wbr>[')}</code>",
     )
-    return f'<tr data-verdict="{verdict}" data-document="{TITLES[claim["origin"]]}">{"".join(cells)}</tr>'
+    keys = (verdict, number, off, claim["test"])
+    body = "".join(f'<td role="cell" data-sort="{key}">{cell}</td>' for key, cell in zip(keys, cells, strict=True))
+    head = (
+        f'<th role="rowheader" scope="row" data-sort="{number}"><a href="{link}">{claim["id"]}</a>'
+        f"<small>{TITLES[claim['origin']]}</small>{notes}</th>"
+    )
+    document = TITLES[claim["origin"]]
+    return f'<tr role="row" data-verdict="{verdict}" data-document="{document}">{head}{body}</tr>'
 
 
 def lines(claim: Mapping, column: str) -> str:

@@ -183,7 +183,7 @@ def test_the_page_shows_every_claim_with_its_cell_and_its_test():
     for claim in claims.claims():
         assert f'<a href="../notebooks/{claim.chapter}.html#cell-{claim.cell}">{claim.id}</a>' in page
         assert claim.test.partition("::")[2].replace("[", "<wbr>[") in page
-    assert page.count("<tr data-verdict=") == len(claims.claims())
+    assert page.count('<tr role="row" data-verdict=') == len(claims.claims())
 
 
 def test_a_token_cannot_open_a_tag_on_the_page():
@@ -236,3 +236,21 @@ def rehearsed() -> dict:
 def test_random_weights_pass_what_needs_no_training_and_nothing_else(rehearsed, claim):
     row = next(row for row in rehearsed["claims"] if row["id"] == claim.id)
     assert row["holds"] == (not claim.needs_training)
+
+
+def shape(text: str) -> list[list[str]]:
+    """A printed text without its values: each line's words, with a mark where a token, a figure or an ordinal stands."""
+
+    def mark(piece) -> str:
+        if isinstance(piece, expected.Figure):
+            return "figure"
+        return "token" if piece.startswith('"') else re.sub(r"^\d+(st|nd|rd|th)$", "ordinal", piece)
+
+    return [[mark(piece) for piece in expected.pieces(line)] for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("claim", [c for c in claims.claims() if c.printed], ids=lambda c: c.id)
+def test_on_gpt2s_shape_every_block_is_printed_as_the_document_prints_it(rehearsed, claim):
+    """Only values are left to the weights: lines, words, and the places of tokens and figures are the document's."""
+    row = next(row for row in rehearsed["claims"] if row["id"] == claim.id)
+    assert shape("\n".join(line["measured"] for line in row["lines"])) == shape(claim.block.text)
