@@ -239,7 +239,7 @@ def test_random_weights_pass_what_needs_no_training_and_nothing_else(rehearsed, 
 
 
 def shape(text: str) -> list[list[str]]:
-    """A printed text without its values: each line's words, with a mark where a token, a figure or an ordinal stands."""
+    """A printed text without its values: each line's words, and marks for tokens, figures and ordinals."""
 
     def mark(piece) -> str:
         if isinstance(piece, expected.Figure):
