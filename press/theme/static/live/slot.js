@@ -6,7 +6,7 @@
 import { careful, count, element, field, head, load, quoted, thousandths, token } from "./shared.js";
 
 const SUGGESTIONS = 8;
-const EXAMPLES = [" dog", " king", " Paris", " water", " happy", " seven"];
+const EXAMPLES = [" dog", " king", " water", " happy", " green", " city"];
 
 /** What the order of the vocabulary looks at: spaces and capitals left aside. */
 export const sortKey = (text) => text.replace(/^ +/, "").toLowerCase();
