@@ -1,5 +1,6 @@
 """Weights are whole and the right ones, or there are none: every way to a model's folder, and every way it can fail."""
 
+import contextlib
 import dataclasses
 import hashlib
 import http.server
@@ -268,6 +269,7 @@ def test_a_snapshot_without_a_required_file_is_refused_by_name(machine, hub, mis
 
 def test_another_revision_is_not_taken_for_the_pinned_one(machine, hub):
     hub.rename(hub.with_name(REVISION))
+    (hub.parent.parent / "refs" / "main").write_text(REVISION)  # the repository has moved on
     assert weights.resolve("auto") == "smollm2-135m"
     with pytest.raises(ModelError, match="at revision 607a30d783df is not in"):
         load("gpt2")
@@ -381,9 +383,21 @@ WHOLE = "from onematrix.models import load"
 LIGHT = "load = weights.folder"  # what load calls first; it does not import torch
 
 
-@pytest.fixture(params=["hangs", "refuses", "forbids"])
+def drip(server: socket.socket) -> None:
+    """Answer every connection one byte at a time, so that no single read ever waits long."""
+    open_ones = []
+    server.settimeout(0.5)
+    while server.fileno() >= 0:
+        with contextlib.suppress(OSError):
+            open_ones.append(server.accept()[0])
+        for one in open_ones:
+            with contextlib.suppress(OSError):
+                one.send(b"H")
+
+
+@pytest.fixture(params=["hangs", "drips", "refuses", "forbids"])
 def unreachable(request):
-    """The port of a hub that accepts connections and says nothing, of none, or of one that says 403; and the door."""
+    """The port of a hub that says nothing, or next to nothing, of none, or of one that says 403; and the door."""
     if request.param == "forbids":
         with serving({}, status=403) as port:
             yield port, LIGHT
@@ -392,6 +406,9 @@ def unreachable(request):
         port = server.getsockname()[1]
         if request.param == "hangs":
             yield port, WHOLE
+        if request.param == "drips":
+            threading.Thread(target=drip, args=[server], daemon=True).start()
+            yield port, LIGHT
     if request.param == "refuses":
         yield port, LIGHT
 
