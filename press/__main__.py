@@ -101,8 +101,8 @@ def repeat(args: argparse.Namespace) -> int:
     """Run the chapters several ways and report every printed figure that moves."""
     from press import repeat as several
 
-    runs, figures, moved, calls = several.repeat(execute.prepare(weights.resolve(args.model)))
-    print(several.report(runs, figures, moved, calls))
+    runs, compared, moved, calls = several.repeat(execute.prepare(weights.resolve(args.model)))
+    print(several.report(runs, compared, moved, calls))
     return 1 if moved else 0
 
 

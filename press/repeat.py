@@ -1,18 +1,17 @@
 """Does it come out the same? Run the chapters several ways and report every printed figure that moves."""
 
-import math
-import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import zip_longest
 from pathlib import Path
 
 import nbformat
 
-from onematrix.pins import GLUE
-from press import execute
-
-FIGURE = re.compile(r"(?<![\w.])[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?(?![\w])")
+from onematrix.expected import Figure, figures
+from press import compare, execute
+from press.compare import Cell
 
 
 @dataclass(frozen=True)
@@ -61,61 +60,43 @@ class Close:
     distance: float
 
 
-def printed(notebook: Path) -> dict[str, list[str]]:
-    """The lines each cell printed, by cell id."""
-    cells = [c for c in nbformat.read(notebook, as_version=4).cells if c.cell_type == "code"]
-    streams = {c.id: "".join(o.text for o in c.outputs if o.output_type == "stream") for c in cells}
-    return {cell: text.splitlines() for cell, text in streams.items() if text}
+def said(notebook: Path) -> dict[str, Cell]:
+    """What each cell of an executed chapter printed and pinned, by cell id."""
+    return compare.cells(nbformat.read(notebook, as_version=4))
 
 
-def differences(chapter: str, way: str, first: dict[str, list[str]], then: dict[str, list[str]]) -> list[Moved]:
-    """Every line of `then` that is not as in `first`."""
+def differences(chapter: str, way: str, first: Mapping[str, Cell], then: Mapping[str, Cell]) -> list[Moved]:
+    """Every printed line of `then` that is not as in `first`."""
     moved = []
-    for cell in sorted(first.keys() | then.keys()):
-        before, after = first.get(cell, []), then.get(cell, [])
-        for i in range(max(len(before), len(after))):
-            a, b = (lines[i] if i < len(lines) else "(no line)" for lines in (before, after))
-            if a != b:
-                moved.append(Moved(chapter, cell, way, a, b))
+    for cell, before in first.items():
+        pairs = zip_longest(before.text.splitlines(), then[cell].text.splitlines(), fillvalue="(no line)")
+        moved += [Moved(chapter, cell, way, a, b) for a, b in pairs if a != b]
     return moved
 
 
-def edge(value: float, figure: str) -> float | None:
+def edge(value: float, figure: Figure) -> float | None:
     """How far `value` is from the nearest point where it would print as another figure than `figure`.
 
     Returns:
         a distance in units of the last place, at most 0.5; None where the figure is not this value rounded.
 
-    >>> edge(0.55049, "0.550")
+    >>> round(edge(0.55049, Figure("0.550")), 3)
     0.01
     """
-    number = Decimal(figure.replace(",", ""))
-    places = -number.as_tuple().exponent
-    if places <= 0:
-        return None
-    offset = abs(Decimal(value) - number).scaleb(places)
-    return round(float(Decimal("0.5") - offset), 3) if offset <= Decimal("0.5") else None
+    distance = Decimal("0.5") - abs(Decimal(value) - figure.value) / figure.unit
+    return float(distance) if distance >= 0 else None
 
 
-def close_calls(chapter: str, notebook: Path) -> list[Close]:
+def close_calls(chapter: str, cells: Mapping[str, Cell]) -> list[Close]:
     """For each pinned float that its cell also prints: how near the value is to printing as another figure."""
     found = []
-    for cell in nbformat.read(notebook, as_version=4).cells:
-        if cell.cell_type != "code":
-            continue
-        figures = FIGURE.findall("".join(o.text for o in cell.outputs if o.output_type == "stream"))
-        for output in cell.outputs:
-            if GLUE not in output.get("data", {}):
-                continue
-            try:
-                value = float(output.data[GLUE])
-            except ValueError:
-                continue
-            edges = [(e, f) for f in figures if (e := edge(value, f)) is not None]
-            if edges and math.isfinite(value):
-                distance, figure = min(edges)
-                found.append(Close(chapter, cell.id, output.metadata.scrapbook.name, value, figure, distance))
-    return sorted(found, key=lambda c: c.distance)
+    for name, cell in cells.items():
+        decimals = [figure for figure in figures(cell.text) if not figure.whole]
+        for pin, value in cell.pins:
+            if isinstance(value, float):
+                edges = [(e, str(f)) for f in decimals if (e := edge(value, f)) is not None]
+                found += [Close(chapter, name, pin, value, figure, e) for e, figure in sorted(edges)[:1]]
+    return found
 
 
 def repeat(manifest: dict) -> tuple[int, int, list[Moved], list[Close]]:
@@ -129,25 +110,25 @@ def repeat(manifest: dict) -> tuple[int, int, list[Moved], list[Close]]:
     shutil.rmtree(base, ignore_errors=True)
     names = execute.chapters()
     moved: list[Moved] = []
-    first: dict[str, dict[str, list[str]]] = {}
+    first: dict[str, dict[str, Cell]] = {}
     calls: list[Close] = []
     for number, way in enumerate(WAYS):
         print(f"{way.name} ...", flush=True)
         into = base / str(number)
         execute.execute_fresh(manifest, names, into, way.side_by_side, way.threads, ONEMATRIX_DTYPE=way.precision)
         for name in names:
-            lines = printed(into / f"{name}.ipynb")
-            moved += differences(name, way.name, first.setdefault(name, lines), lines)
+            cells = said(into / f"{name}.ipynb")
+            moved += differences(name, way.name, first.setdefault(name, cells), cells)
             if way.precision == "float64":
-                calls += close_calls(name, into / f"{name}.ipynb")
-    figures = sum(len(FIGURE.findall("\n".join(lines))) for cells in first.values() for lines in cells.values())
+                calls += close_calls(name, cells)
+    compared = sum(len(figures(cell.text)) for cells in first.values() for cell in cells.values())
     shutil.rmtree(base)
-    return len(WAYS), figures, moved, sorted(calls, key=lambda c: c.distance)
+    return len(WAYS), compared, moved, sorted(calls, key=lambda call: call.distance)
 
 
-def report(runs: int, figures: int, moved: list[Moved], calls: list[Close]) -> str:
+def report(runs: int, compared: int, moved: list[Moved], calls: list[Close]) -> str:
     """What `repeat` found, for a terminal."""
-    lines = [f"{runs} runs, {figures} printed figures compared in each, {len(moved)} lines moved."]
+    lines = [f"{runs} runs, {compared} printed figures compared in each, {len(moved)} lines moved."]
     lines += [f"  {m.chapter}, cell {m.cell}, {m.way}\n    was {m.first}\n    now {m.then}" for m in moved]
     lines.append("Closest calls in float64 (distance to the rounding edge, in units of the last place):")
     lines += [
