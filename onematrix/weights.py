@@ -197,6 +197,7 @@ def convert_gguf(source: Source, into: Path) -> None:
 
 # ------------------------------------------------------------------ the rehearsal: GPT-2's shape and tokenizer
 
+TIKTOKEN_SIZE = 835554
 TIKTOKEN_SHA256 = "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"
 
 
@@ -211,7 +212,7 @@ def gpt2_tokenizer():
             "GPT-2's tokenizer is not installed. Run: python -m pip install --no-deps openai-whisper==20250625"
         )
     path = Path(spec.origin).parent / "assets" / "gpt2.tiktoken"
-    verify(path, path.stat().st_size if path.is_file() else 0, TIKTOKEN_SHA256)
+    verify(path, TIKTOKEN_SIZE, TIKTOKEN_SHA256)
     fast = TikTokenConverter(
         vocab_file=str(path),
         pattern=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
@@ -291,9 +292,11 @@ def manifest(directory: Path) -> dict:
     return json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
 
 
-def check(directory: Path) -> None:
-    """Raise ModelError where the weights in a folder are not those its manifest names."""
+def check(directory: Path, what: Source) -> None:
+    """Raise ModelError where a folder was made from another release, or its weights are not those it names."""
     said = manifest(directory)
+    if (said["revision"], said["source_sha256"]) != (what.revision, what.sha256):
+        raise ModelError(f"{directory} was made from {what.origin} at {said['revision']}, expected {what.revision}.")
     verify(directory / WEIGHTS, said["size"], said["sha256"])
 
 
@@ -326,7 +329,7 @@ def folder(name: str) -> Path:
     with FileLock(target.with_suffix(".lock")):
         if (target / MANIFEST).is_file():
             try:
-                check(target)
+                check(target, what)
                 return target
             except (ModelError, ValueError, KeyError) as damage:
                 tqdm.write(f"{damage} Making {what.title} again.")

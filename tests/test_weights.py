@@ -142,7 +142,9 @@ def test_one_wrong_byte_in_the_cache_is_found_and_the_folder_made_again(machine,
     assert "Making Tiny again" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("how", ["shorter", "missing", "manifest cut off", "manifest empty", "manifest missing"])
+@pytest.mark.parametrize(
+    "how", ["shorter", "missing", "manifest cut off", "manifest empty", "manifest missing", "another release"]
+)
 def test_a_damaged_folder_is_found_and_made_again(machine, tiny_source, how):
     folder = weights.folder("tiny")
     file = folder / weights.WEIGHTS
@@ -158,6 +160,9 @@ def test_a_damaged_folder_is_found_and_made_again(machine, tiny_source, how):
             (folder / weights.MANIFEST).write_text("{}")
         case "manifest missing":
             (folder / weights.MANIFEST).unlink()
+        case "another release":
+            said = weights.manifest(folder) | {"revision": "the one before"}
+            (folder / weights.MANIFEST).write_text(json.dumps(said))
     assert weights.sha256(weights.folder("tiny") / weights.WEIGHTS) == right
     assert len(tiny_source) == 2
     assert in_cache(machine) == ["tiny"]
