@@ -141,7 +141,10 @@ def current(chapter: str, manifest: dict) -> Run | None:
 @contextmanager
 def environment(threads: int, **settings: str) -> Iterator[None]:
     """Give kernels only what they need of this process's environment, no network, and a place for their own files."""
-    # The directory is the process's and so set once for all: papermill's own `cwd` is not safe between threads.
+    # papermill keeps directories in process-wide variables that chapters side by side overwrite, and may go back to
+    # one from an earlier run. So there is one directory for all chapters, and it is never removed.
+    desk = BUILD / "desk"
+    desk.mkdir(parents=True, exist_ok=True)
     before, stood = dict(os.environ), Path.cwd()
     kept = {name: before[name] for name in ENVIRONMENT if name in before}
     scratch = tempfile.TemporaryDirectory(prefix="press-")
@@ -161,7 +164,7 @@ def environment(threads: int, **settings: str) -> Iterator[None]:
     )
     try:
         with scratch:
-            os.chdir(scratch.name)
+            os.chdir(desk)
             yield
     finally:
         os.chdir(stood)

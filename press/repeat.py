@@ -12,6 +12,7 @@ import nbformat
 from onematrix.expected import Figure, figures
 from press import compare, execute
 from press.compare import Cell
+from press.pages import PAPERMILL_TAG
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,13 @@ class Close:
 
 
 def said(notebook: Path) -> dict[str, Cell]:
-    """What each cell of an executed chapter printed and pinned, by cell id."""
-    return compare.cells(nbformat.read(notebook, as_version=4))
+    """What each cell of an executed chapter printed and pinned, by cell id.
+
+    Not papermill's own cell: it has another id in every run.
+    """
+    executed = nbformat.read(notebook, as_version=4)
+    executed.cells = [cell for cell in executed.cells if PAPERMILL_TAG not in cell.metadata.get("tags", [])]
+    return compare.cells(executed)
 
 
 def differences(chapter: str, way: str, first: Mapping[str, Cell], then: Mapping[str, Cell]) -> list[Moved]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import nbformat
 import psutil
@@ -96,6 +97,14 @@ def test_a_chapter_sees_no_secret_and_no_network_setting(book, monkeypatch):
     result = run(book(looks="import os\nprint('SECRET_TOKEN' in os.environ, os.environ['HF_HUB_OFFLINE'])"))
     assert nbformat.read(result.path, 4).cells[-1]["outputs"][0]["text"] == "False 1\n"
     assert os.environ["SECRET_TOKEN"] == "hunter2"
+
+
+def test_the_directory_that_chapters_stand_in_outlives_the_run(book):
+    """papermill may go back to it in a later run of the same process."""
+    result = run(book(looks="import os\nprint(os.getcwd())"))
+    desk = Path(nbformat.read(result.path, 4).cells[-1]["outputs"][0]["text"].strip())
+    assert desk.is_dir()
+    assert desk != Path.cwd()
 
 
 def test_warm_kernels_are_forks_that_share_nothing_and_leave_nothing(book, monkeypatch):

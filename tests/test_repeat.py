@@ -1,6 +1,8 @@
 """What moves between two runs is named, and how near a figure is to tipping is measured from its unrounded value."""
 
+import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from onematrix.expected import Figure
 from press import repeat
@@ -46,3 +48,13 @@ def test_a_close_call_is_a_pinned_float_that_its_own_cell_prints():
     assert (call.cell, call.pin, call.printed) == ("a", "near", "0.550")
     assert call.distance == pytest.approx(0.01)
     assert "04_x, cell a: near" in repeat.report(5, 2, [], [call])
+
+
+def test_papermills_own_cell_is_left_out(tmp_path):
+    prints = new_output("stream", text="1\n")
+    cells = [
+        new_code_cell("MODEL = 1", id="7b86897c", metadata={"tags": ["injected-parameters"]}),
+        new_code_cell("print(1)", id="prints", outputs=[prints]),
+    ]
+    nbformat.write(new_notebook(cells=cells), tmp_path / "a.ipynb")
+    assert list(repeat.said(tmp_path / "a.ipynb")) == ["prints"]
