@@ -103,7 +103,7 @@ def repeat(args: argparse.Namespace) -> int:
 
     runs, compared, moved, calls = several.repeat(execute.prepare(weights.resolve(args.model)))
     print(several.report(runs, compared, moved, calls))
-    return 1 if moved else 0
+    return 1 if several.unsteady(moved) else 0
 
 
 def changes(args: argparse.Namespace) -> int:

@@ -132,9 +132,18 @@ def repeat(manifest: dict) -> tuple[int, int, list[Moved], list[Close]]:
     return len(WAYS), compared, moved, sorted(calls, key=lambda call: call.distance)
 
 
+def unsteady(moved: list[Moved]) -> list[Moved]:
+    """What moved at the book's own precision. Other digits in float64 are expected, and only reported."""
+    own = {way.name for way in WAYS if way.precision == "float32"}
+    return [m for m in moved if m.way in own]
+
+
 def report(runs: int, compared: int, moved: list[Moved], calls: list[Close]) -> str:
     """What `repeat` found, for a terminal."""
-    lines = [f"{runs} runs, {compared} printed figures compared in each, {len(moved)} lines moved."]
+    lines = [
+        f"{runs} runs, {compared} printed figures compared in each: {len(unsteady(moved))} lines moved in fp32, "
+        f"{len(moved) - len(unsteady(moved))} are other in float64."
+    ]
     lines += [f"  {m.chapter}, cell {m.cell}, {m.way}\n    was {m.first}\n    now {m.then}" for m in moved]
     lines.append("Closest calls in float64 (distance to the rounding edge, in units of the last place):")
     lines += [

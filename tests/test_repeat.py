@@ -50,6 +50,12 @@ def test_a_close_call_is_a_pinned_float_that_its_own_cell_prints():
     assert "04_x, cell a: near" in repeat.report(5, 2, [], [call])
 
 
+def test_only_what_moves_at_the_books_own_precision_is_a_failure():
+    fp32, other = (repeat.Moved("c", "a", way, "1", "2") for way in ("two at a time, again", "float64"))
+    assert repeat.unsteady([fp32, other]) == [fp32]
+    assert "1 lines moved in fp32, 1 are other in float64" in repeat.report(5, 9, [fp32, other], [])
+
+
 def test_papermills_own_cell_is_left_out(tmp_path):
     prints = new_output("stream", text="1\n")
     cells = [
