@@ -2,7 +2,8 @@
 
 `write(model, into)` writes gzipped JSON files; `python -m onematrix.live NAME FOLDER` does it for a model by name.
 
-    lens-N, lens-N-ranks-K    a prompt's cells, and the ranks of its followed tokens, some in each file
+    lens-N, lens-N-ranks-K    a prompt's cells, and its likeliest tokens' ranks, some in each file
+    walks-K                   how every token of a shard fares at the last position of each prompt, in rounded ranks
     slot, slot-K              where each shard of the sorted vocabulary begins, and the shards
     step-N                    a prompt's vectors
 
@@ -24,7 +25,6 @@ from torch.nn import functional as F
 from tqdm import tqdm
 from transformers import DynamicCache
 
-from onematrix.gradients import closed_form
 from onematrix.logit_lens import layer, lens
 from onematrix.models import LanguageModel, load
 from onematrix.rows import cosine, top
@@ -40,9 +40,10 @@ LENS_PROMPTS = (
     "The keys to the house by the river",
 )
 RANKS_IN_A_FILE = 18_000  # numbers: less than 50 KB
+STEPS = 250  # a rounded rank is one of 251 steps from 1 to V, all by the same factor: exact below 20, else within 3 %
 
 FRAMES = ("The", "A", "She saw the")
-WORDS = 2400  # words that get predictions after each frame
+WORDS = 5000  # words that get predictions after each frame
 BLOCK = 128  # rows compared with all others at once: 25 MB of scores at V = 50,000, which the allocator reuses
 SHARD = 144  # tokens in one file of the sorted vocabulary
 
@@ -60,6 +61,7 @@ def write(model: LanguageModel, into: Path) -> None:
     """Write every file of the three pieces into an existing directory."""
     with torch.no_grad():
         write_lens(model, into)
+        write_walks(model, into)
         write_step(model, into)
         write_slot(model, into)
 
@@ -113,11 +115,12 @@ class Strings:
 
 
 def write_lens(model: LanguageModel, into: Path) -> None:
+    of_all = {"prompts": LENS_PROMPTS, "size": model.V, "steps": STEPS}
     for n, prompt in enumerate(tqdm(LENS_PROMPTS, desc="live: lens", unit="prompt", disable=None)):
         cells, followed = lens_of(model, prompt)
         in_one = RANKS_IN_A_FILE // len(followed[0])
         own = followed[cells["positions"][-1]]  # followed first, so that a first look needs no second file
-        save(into / f"lens-{n}", cells | {"own": own, "together": in_one, "prompts": LENS_PROMPTS, "size": model.V})
+        save(into / f"lens-{n}", cells | {"own": own, "together": in_one} | of_all)
         for k in range(0, len(followed), in_one):
             save(into / f"lens-{n}-ranks-{k // in_one}", followed[k : k + in_one])
 
@@ -152,6 +155,27 @@ def lens_of(model: LanguageModel, prompt: str) -> tuple[dict, list[list[int]]]:
     return cells | {"tokens": strings.texts()}, by_cell.T.tolist()
 
 
+def write_walks(model: LanguageModel, into: Path) -> None:
+    """Every token's way through the layers of each prompt, read at the last position with the norm.
+
+    The exact ranks of all tokens in all cells are a hundred megabytes. Rounded to steps of a few percent and written as
+    the differences between one layer and the next, those of the last positions are five.
+    """
+    codes = np.stack([walks(model, prompt) for prompt in LENS_PROMPTS], axis=1)  # (V, prompts, layers)
+    codes[:, :, 1:] -= codes[:, :, :-1].copy()
+    order = sorted_vocabulary(model)
+    for k in range(0, model.V, SHARD):
+        save(into / f"walks-{k // SHARD}", codes[order[k : k + SHARD]].tolist())
+
+
+def walks(model: LanguageModel, prompt: str) -> np.ndarray:
+    """(V, layers): the rank of every token in every layer, as the nearest of `STEPS` equal steps in its logarithm."""
+    order = lens(model, model.states(prompt)).argsort(dim=1, descending=True)
+    places = torch.arange(1, model.V + 1).expand_as(order)
+    rank = torch.empty_like(order).scatter_(1, order, places)
+    return (rank.double().log() * STEPS / np.log(model.V)).round().int().T.numpy()
+
+
 # ------------------------------------------------------------------ right meaning, wrong slot
 
 
@@ -161,7 +185,7 @@ def write_slot(model: LanguageModel, into: Path) -> None:
     unit = F.normalize(model.W, dim=1)
     near = nearest(unit)
     following = predictions(model, unit, near)
-    order = sorted(range(model.V), key=lambda i: sort_key(called[i]))
+    order = sorted_vocabulary(model)
     starts = []
     for k in range(0, model.V, SHARD):
         own = order[k : k + SHARD]
@@ -178,6 +202,12 @@ def write_slot(model: LanguageModel, into: Path) -> None:
         save(into / f"slot-{k // SHARD}", {"own": len(own), "tokens": strings.texts()} | data)
         starts.append(called[own[0]].lstrip(" ").lower())
     save(into / "slot", {"frames": FRAMES, "words": len(following), "size": model.V, "starts": starts})
+
+
+def sorted_vocabulary(model: LanguageModel) -> list[int]:
+    """All rows in the order of the shards."""
+    called = names(model)
+    return sorted(range(model.V), key=lambda i: sort_key(called[i]))
 
 
 def sort_key(name: str) -> tuple[bytes, str]:
@@ -220,7 +250,7 @@ def predictions(model: LanguageModel, unit: Tensor, near: list) -> dict[int, lis
     found = {i: [] for i in words(model)}
     begun = [read_once(model, frame) for frame in FRAMES]
     with tqdm(total=len(found) * len(FRAMES), desc="live: predictions", unit="prompt", disable=None) as bar:
-        for ids in torch.tensor(list(found)).split(BLOCK):
+        for ids in torch.tensor(list(found)).split(2 * BLOCK):
             chunk = ids.tolist()
             to_word = unit[ids] @ unit.T
             for frame in begun:
@@ -266,7 +296,7 @@ def step_of(model: LanguageModel, prompt: str, targets: list[int]) -> dict:
     rows beyond the first `ROWS` are one more entry: their average, with a bias that gives it their joint score.
     """
     W, x = model.W.double(), model.states(prompt).x.double()
-    p = closed_form(W, x, targets[0]).p
+    p = torch.softmax(W @ x, dim=0)
     others = [model.ids(prompt)[-1], *model.ids(" cat")[:1]]
     order = p.argsort(descending=True).tolist()
     drawn = list(dict.fromkeys([*targets, *order[: DRAWN - 1], *others]))

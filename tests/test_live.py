@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import random
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from press import live as press_live
 
 ROOT = Path(__file__).resolve().parent.parent
 ONE_LOOK_UP = 50_000  # bytes at most
-ALL = 6_000_000
+ALL = {"slot": 5_000_000, "": 11_000_000}  # of the explorer, and of everything
 
 
 def read(path: Path):
@@ -64,6 +65,12 @@ def test_files_start_where_the_index_says(data):
     assert starts == sorted(starts, key=lambda s: s.encode("utf-16-be"))
     for k in (0, len(starts) // 2, len(starts) - 1):
         assert read(data / f"slot-{k}.json.gz")["tokens"][0].lstrip(" ").lower() == starts[k]
+
+
+def own_rows(data: Path, k: int, row_of: dict[str, int]) -> list[int]:
+    """The rows of a shard, in its order."""
+    file = read(data / f"slot-{k}.json.gz")
+    return [row_of[name] for name in file["tokens"][: file["own"]]]
 
 
 def close(stored: list[int], values: list[float]) -> bool:
@@ -129,6 +136,22 @@ def test_cells_of_the_lens(data, row_of, model, n):
                 assert abs(there - rank(logits[layer], rows[followed])) <= 1 + there / 1000
 
 
+@pytest.mark.parametrize("n", range(len(live.LENS_PROMPTS)))
+def test_walks_of_random_tokens_are_the_ranks_of_onematrix_rounded(data, row_of, model, n):
+    """Decoded as the page decodes them: exact up to 20, else within three in a hundred."""
+    prompt = live.LENS_PROMPTS[n]
+    logits = lens(model, model.states(prompt))
+    last = len(read(data / "slot.json.gz")["starts"]) - 1
+    places = {row: (k, at) for k in (0, 100, 200, last) for at, row in enumerate(own_rows(data, k, row_of))}
+    for row in random.Random(n).sample(sorted(places), 40):
+        k, place = places[row]
+        way = torch.tensor(read(data / f"walks-{k}.json.gz")[place][n]).cumsum(0)
+        for step, scores in zip(way.tolist(), logits, strict=True):
+            decoded, true = round(model.V ** (step / live.STEPS)), rank(scores, row)
+            # Scores that differ in the last bit change places: a rank may be off by a few more.
+            assert abs(decoded - true) <= (0 if true <= 20 else 1 + 0.03 * true)
+
+
 @pytest.mark.parametrize("n", range(len(live.STEP_PROMPTS)))
 def test_a_step_on_the_shipped_vectors_is_the_step_on_all(data, model, n):
     """Loss, probabilities and gradient from the few directions that are kept, and from every row in full."""
@@ -158,7 +181,19 @@ def test_small_enough_for_a_phone(data):
     shards = [size for name, size in sizes.items() if name.startswith("slot-")]
     assert max(sizes.values()) <= ONE_LOOK_UP
     assert 2 * max(shards) + sizes["slot.json.gz"] <= ONE_LOOK_UP  # a search can cross into a second file
-    assert sum(sizes.values()) <= ALL
+    for begin, most in ALL.items():
+        assert sum(size for name, size in sizes.items() if name.startswith(begin)) <= most
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_a_walk_has_a_step_for_every_rank(family):
+    model = tiny(family)
+    codes = live.walks(model, "The dog")
+    scores = lens(model, model.states("The dog"))
+    assert codes.shape == (model.V, len(scores))
+    ranks = [[rank(row, i) for row in scores] for i in range(model.V)]
+    assert torch.tensor(codes / live.STEPS * math.log(model.V)).exp().round().int().tolist() == ranks
 
 
 def test_names_are_unique_where_tokens_read_the_same():

@@ -182,6 +182,45 @@ def test_lens_by_touch_follows_a_token_through_the_blocks(browser, address):
         assert label.endswith("2 at the end.")
 
 
+def test_lens_follows_any_token_of_the_vocabulary(browser, address, model):
+    """One outside the prompt's list, at the last position in rounded ranks; one inside it, exactly."""
+    from onematrix import lens, rank
+
+    scores = lens(model, model.states("The dog"))
+    with opened(browser, address, "lens") as place:
+        box = place.get_by_role("combobox")
+        box.press_sequentially(" Paris")
+        place.get_by_role("option").first.wait_for()
+        box.press("Enter")
+        place.locator("[aria-live]").filter(has_text='" Paris": rank').wait_for()
+        for layer in (0, 7, 30):
+            lens_cell(place, f"block {layer}" if layer else "embedding", 1).hover()
+            said = place.get_by_text(re.compile("is at rank")).inner_text()
+            shown = int(re.search(r"rank (?:about )?([\d,]+)", said)[1].replace(",", ""))
+            true = rank(scores[layer], model.id(" Paris"))
+            assert abs(shown / true - 1) < 0.08  # rounded twice: to a step, and to two digits
+            assert ("about" in said) == (true > 20)
+        lens_cell(place, "block 7", 0).hover()
+        place.get_by_text("can be followed at the last position").wait_for()
+        assert place.locator("svg").count() == 0
+        box.fill(" cat")
+        box.press("Enter")
+        place.locator("[aria-live]").filter(has_text='" cat": rank').wait_for()
+        lens_cell(place, "block 30", 1).hover()
+        exact = f"is at rank {rank(scores[-1], model.id(' cat'))} here"
+        assert exact in place.get_by_text(re.compile("is at rank")).inner_text()
+        assert box.input_value() == ""
+
+
+def test_lens_keeps_what_it_follows_when_a_tokens_numbers_are_missing(browser, address):
+    with opened(browser, address, "lens", block=r"walks-\d+\.json") as place:
+        box = place.get_by_role("combobox")
+        box.fill(" Paris")
+        box.press("Enter")
+        place.get_by_text(re.compile("Nothing changed: the numbers in walks")).wait_for()
+        assert '" dog"' in place.locator("svg").get_attribute("aria-label")
+
+
 def test_lens_takes_other_prompts_and_scrolls_inside(browser, address):
     with opened(browser, address, "lens", viewport=PHONE) as place:
         prompts = place.get_by_label("Prompt")
@@ -230,7 +269,7 @@ def test_slot_by_keyboard(browser, address):
         options = place.get_by_role("option").all_inner_texts()
         assert all(option.lstrip("·").lower().startswith("kin") for option in options)
         box.press("ArrowDown")
-        assert box.get_attribute("aria-activedescendant") == "om-suggestion-1"
+        assert box.get_attribute("aria-activedescendant") == "om-slot-tokens-1"
         box.press("Enter")
         place.locator("caption", has_text=options[1]).first.wait_for()
         assert place.get_by_role("listbox").count() == 0

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { cellAt, depth, sameWord, walk } from "../../press/theme/static/live/lens.js";
+import { about, cellAt, depth, sameWord, unrounded, walk } from "../../press/theme/static/live/lens.js";
 
 // Two layers, two positions, lists of one: with the norm first, then without.
 const data = {
@@ -37,4 +37,21 @@ test("rank one is on top, the last rank at the bottom", () => {
 test("a word is the same with other capitals and spaces", () => {
   assert.ok(sameWord(" Dog", "dog"));
   assert.ok(!sameWord(" dogs", " dog"));
+});
+
+test("rounded ranks come back layer by layer, small ones exactly", () => {
+  const measure = { size: 49152, steps: 250 };
+  const step = (rank) => Math.round((Math.log(rank) / Math.log(measure.size)) * measure.steps);
+  const ranks = [...Array(20).keys()].map((n) => n + 1);
+  const differences = ranks.map((rank, k) => step(rank) - (k ? step(ranks[k - 1]) : 0));
+  assert.deepEqual(unrounded(differences, measure), ranks);
+  for (const rank of [21, 208, 999, 12345, 49152]) {
+    const [back] = unrounded([step(rank)], measure);
+    assert.ok(Math.abs(back / rank - 1) < 0.03, `${rank} came back as ${back}`);
+  }
+});
+
+test("a rounded rank says so", () => {
+  assert.equal(about(7), "7");
+  assert.equal(about(12345), "about 12,000");
 });

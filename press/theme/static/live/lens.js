@@ -1,6 +1,10 @@
 // The lens: blocks by positions, what the model's last step reads in each cell, and one token followed through the blocks.
+//
+// Of some hundreds of tokens a prompt's files hold the rank in every cell. Of every other token of the vocabulary
+// they hold its way at the last position, with the norm, in rounded ranks.
 
 import { careful, count, drawing, element, field, head, load, quoted, select, thousandths, token } from "./shared.js";
+import { combobox } from "./vocabulary.js";
 
 /** One cell: its list, and its place among all cells. With the norm comes first in the files. */
 export function cellAt(data, { norm, layer, position }) {
@@ -18,14 +22,27 @@ export function walk(data, ranks, norm, position) {
   return data.layers.map((_, layer) => ranks[cellAt(data, { norm, layer, position }).place]);
 }
 
+/** Ranks from the differences, layer by layer, of their rounded logarithms: `steps` of them lead from 1 to `size`. */
+export function unrounded(differences, { size, steps }) {
+  let step = 0;
+  return differences.map((difference) => {
+    step += difference;
+    return Math.round(size ** (step / steps));
+  });
+}
+
+/** A rank that may be off by three in a hundred, as text; a small one is exact. */
+export const about = (rank) => (rank <= 20 ? count(rank) : `about ${count(Number(rank.toPrecision(2)))}`);
+
 /** Where a rank stands between the first place (0) and the last (1), in logarithms. */
 export const depth = (rank, last) => Math.log(rank) / Math.log(last);
 
 export async function mount(place) {
   const { prompts, size } = await load("lens-0");
-  const state = { prompt: 0, norm: true, follow: 0, layer: 0, position: 0 };
+  const vocabulary = await load("slot");
+  const state = { prompt: 0, norm: true, layer: 0, position: 0 };
   let data; // of the prompt
-  let ranks; // of the followed token, in every cell
+  let followed; // a token: its name, its place in the prompt's list, its `way` through the layers, how to `say` a rank
   let cells; // the grid's elements, layer by layer
 
   const note = element("p", { class: "om-live-note", role: "status" });
@@ -35,6 +52,7 @@ export async function mount(place) {
   const panel = element("div", { class: "om-live-panel" });
   const line = element("div", { class: "om-live-line" });
   const chooser = element("select", { onchange: (event) => attempt(() => follow(Number(event.target.value))) });
+  const any = combobox("om-lens-tokens", vocabulary, attempt, (choice) => attempt(() => followAny(choice)));
   const norm = element("input", { type: "checkbox", checked: true, onchange: () => change({ norm: norm.checked }) });
 
   place.replaceChildren(
@@ -49,6 +67,7 @@ export async function mount(place) {
         ),
       ),
       field("Follow", chooser),
+      field("or any token", any.input, any.box),
       element("label", { class: "om-live-check" }, norm, "final norm"),
     ),
     grid,
@@ -59,17 +78,25 @@ export async function mount(place) {
   await open(0);
 
   async function open(prompt) {
-    const opened = await load(`lens-${prompt}`);
-    const last = opened.positions.length - 1;
-    const own = opened.positions[last];
-    [data, ranks] = [opened, opened.own];
-    Object.assign(state, { prompt, follow: own, position: last, layer: 0 });
-    chooser.replaceChildren(
-      ...data.tokens.map((name, i) => element("option", { value: i, selected: i === own }, quoted(name))),
-    );
+    data = await load(`lens-${prompt}`);
+    const last = data.positions.length - 1;
+    followed = listed(data.positions[last], data.own);
+    Object.assign(state, { prompt, position: last, layer: 0 });
+    chooser.replaceChildren(...data.tokens.map((name, i) => element("option", { value: i }, quoted(name))));
     drawGrid();
     change({});
     grid.scrollTop = 0;
+  }
+
+  /** A token of the prompt's list, whose rank is known in every cell. */
+  function listed(i, ranks) {
+    return { name: data.tokens[i], place: i, way: (norm, position) => walk(data, ranks, norm, position), say: count };
+  }
+
+  /** Any other token. */
+  function unlisted(name, way) {
+    const last = data.positions.length - 1;
+    return { name, place: -1, way: (norm, position) => (norm && position === last ? way : null), say: about };
   }
 
   async function ranksOf(i) {
@@ -78,17 +105,33 @@ export async function mount(place) {
   }
 
   async function follow(i) {
-    ranks = await ranksOf(i);
-    change({ follow: i });
-    const way = walk(data, ranks, state.norm, state.position);
-    said.textContent = `${quoted(data.tokens[i])}: rank ${count(way[0])} at the embedding, ${count(way.at(-1))} at the last block.`;
+    followed = listed(i, await ranksOf(i));
+    change({});
+    tell();
+  }
+
+  async function followAny({ name, file, place: n }) {
+    const i = data.tokens.indexOf(name);
+    if (i >= 0) return follow(i);
+    const walks = await load(`walks-${file}`);
+    followed = unlisted(name, unrounded(walks[n][state.prompt], data));
+    norm.checked = true;
+    change({ norm: true, position: data.positions.length - 1 });
+    tell();
+  }
+
+  function tell() {
+    const way = followed.way(state.norm, state.position);
+    const [first, last] = [way[0], way.at(-1)].map(followed.say);
+    said.textContent = `${quoted(followed.name)}: rank ${first} at the embedding, ${last} at the last block.`;
   }
 
   /** Change some of the state and show it. */
   function change(some) {
     Object.assign(state, some);
-    chooser.value = state.follow;
-    if (!("layer" in some) || some.norm !== undefined) fillGrid();
+    chooser.selectedIndex = followed.place;
+    any.input.value = followed.place < 0 ? followed.name : "";
+    if (!("layer" in some)) fillGrid();
     mark();
     showCell();
     showLine();
@@ -161,8 +204,9 @@ export async function mount(place) {
   }
 
   function showCell() {
-    const { list, place: at } = cellAt(data, state);
+    const { list } = cellAt(data, state);
     const here = data.tokens[data.positions[state.position]];
+    const way = followed.way(state.norm, state.position);
     const rows = list.map(({ token: i, p }) => {
       const button = element(
         "button",
@@ -171,7 +215,7 @@ export async function mount(place) {
       );
       return element(
         "tr",
-        { class: i === state.follow && "followed" },
+        { class: i === followed.place && "followed" },
         element("th", { scope: "row" }, button),
         element("td", { class: "number" }, thousandths(p)),
       );
@@ -184,21 +228,29 @@ export async function mount(place) {
         head(["says", "probability#"]),
         element("tbody", {}, rows),
       ),
-      element("p", {}, token(data.tokens[state.follow]), ` is at rank ${count(ranks[at])} here.`),
+      element(
+        "p",
+        {},
+        token(followed.name),
+        way
+          ? ` is at rank ${followed.say(way[state.layer])} here.`
+          : " can be followed at the last position, with the norm.",
+      ),
     );
   }
 
   function showLine() {
-    const way = walk(data, ranks, state.norm, state.position);
+    const way = followed.way(state.norm, state.position);
+    if (!way) return line.replaceChildren();
     const here = data.tokens[data.positions[state.position]];
-    const name = data.tokens[state.follow];
+    const [zero, one, end] = [way[0], way[1], way.at(-1)].map(followed.say);
     line.replaceChildren(
-      element("p", { class: "om-live-title" }, token(name), " followed at ", token(here)),
+      element("p", { class: "om-live-title" }, token(followed.name), " followed at ", token(here)),
       chart(
         way,
         size,
         state.layer,
-        `Rank of ${quoted(name)} at the position of ${quoted(here)}: ${count(way[0])} at the embedding, ${count(way[1])} after block 1, ${count(way.at(-1))} at the end.`,
+        `Rank of ${quoted(followed.name)} at the position of ${quoted(here)}: ${zero} at the embedding, ${one} after block 1, ${end} at the end.`,
       ),
     );
   }
