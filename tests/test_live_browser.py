@@ -188,9 +188,9 @@ def test_lens_follows_any_token_of_the_vocabulary(browser, address, model):
 
     scores = lens(model, model.states("The dog"))
     with opened(browser, address, "lens") as place:
-        box = place.get_by_role("combobox")
+        box = place.get_by_label("or any token")
         box.press_sequentially(" Paris")
-        place.get_by_role("option").first.wait_for()
+        place.get_by_role("listbox").get_by_role("option").first.wait_for()
         box.press("Enter")
         place.locator("[aria-live]").filter(has_text='" Paris": rank').wait_for()
         for layer in (0, 7, 30):
@@ -214,7 +214,7 @@ def test_lens_follows_any_token_of_the_vocabulary(browser, address, model):
 
 def test_lens_keeps_what_it_follows_when_a_tokens_numbers_are_missing(browser, address):
     with opened(browser, address, "lens", block=r"walks-\d+\.json") as place:
-        box = place.get_by_role("combobox")
+        box = place.get_by_label("or any token")
         box.fill(" Paris")
         box.press("Enter")
         place.get_by_text(re.compile("Nothing changed: the numbers in walks")).wait_for()
@@ -333,7 +333,7 @@ def test_slot_on_200_tokens_drawn_at_random(browser, address, model):
                 [names[row], "The"],
             )
             place.page.wait_for_function(
-                "name => document.querySelector('[role=combobox]').value === name", arg=names[row]
+                "name => document.querySelector('[data-piece=slot] [role=combobox]').value === name", arg=names[row]
             )
             shown = table(place, 0)
             for line, (_, value) in zip(shown, neighbours(model.W, row, live.K), strict=True):
