@@ -11,8 +11,9 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from filelock import FileLock
 from tqdm import tqdm
 
 HUB_SECONDS = 3  # `auto` must decide within five, on a busy machine too
+HUB_PATIENCE = 60  # the longest wait, in seconds, that a busy hub may ask of who demands GPT-2
+BUSY = (408, 429, 500, 502, 503, 504)  # answers that another time may be others
 WEIGHTS = "model.safetensors"
 MANIFEST = "manifest.json"
 
@@ -54,9 +57,13 @@ class Source:
 
 def cache() -> Path:
     """The directory that holds every model's folder; `ONEMATRIX_CACHE` moves it."""
-    given = os.environ.get("ONEMATRIX_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(given) if given else Path(base) / "onematrix"
+    if given := os.environ.get("ONEMATRIX_CACHE"):
+        return Path(given)
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError as homeless:
+        raise ModelError("There is no home directory to keep models in: set ONEMATRIX_CACHE to a folder.") from homeless
+    return Path(base) / "onematrix"
 
 
 def sha256(path: Path) -> str:
@@ -91,8 +98,25 @@ def cached_on_disk(source: Source, filename: str) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
-def hub_answers(source: Source, seconds: float = HUB_SECONDS) -> bool:
-    """Whether the Hub says within this time that it has the model's weights.
+def inspect(source: Source, file: Path) -> None:
+    """Raise ModelError unless a file of the Hub client's cache is the pinned revision's, with every byte.
+
+    Only the weights' hash is pinned. The client names what it downloads after its hash, though: SHA-256 of large
+    files, git's of small ones.
+    """
+    if file.parent.name != source.revision:
+        raise ModelError(f"{file} is of another revision, expected {source.revision}.")
+    if file.name == WEIGHTS:
+        return verify(file, source.size, source.sha256)
+    name, content = file.resolve().name, file.read_bytes()
+    git = hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
+    found = {len(digest): digest for digest in (git, sha256(file))}.get(len(name), name)
+    if found != name:
+        raise ModelError(f"{file} has hash {found}, expected {name}.")
+
+
+def ask_hub(source: Source, seconds: float = HUB_SECONDS):
+    """What the Hub responds within this time when it is asked for the model's weights; None where it does not.
 
     The Hub client's downloads retry for over twenty seconds before they give up, so one request without
     retries is made first. A connection alone would prove nothing: a hub that hangs accepts it too.
@@ -104,21 +128,45 @@ def hub_answers(source: Source, seconds: float = HUB_SECONDS) -> bool:
     from huggingface_hub import constants, get_session, hf_hub_url
 
     if constants.HF_HUB_OFFLINE:
-        return False
+        return None
     url = hf_hub_url(source.origin, WEIGHTS, revision=source.revision)
-    answered = threading.Event()
+    responses = []
 
     def knock() -> None:
-        try:
-            if get_session().head(url, timeout=seconds, follow_redirects=False).status_code < 400:
-                answered.set()
-        except Exception:  # whatever stops the request: it was not answered
-            return
+        with suppress(Exception):  # whatever stops the request: it was not answered
+            responses.append(get_session().head(url, timeout=seconds, follow_redirects=False))
 
     knocker = threading.Thread(target=knock, daemon=True)
     knocker.start()
     knocker.join(seconds)
-    return answered.is_set()
+    return responses[0] if responses else None
+
+
+def hub_answers(source: Source) -> bool:
+    """Whether the Hub says at once that it has the model's weights."""
+    response = ask_hub(source)
+    return response is not None and response.status_code < 400
+
+
+def wait_for_hub(source: Source) -> str:
+    """Ask the Hub for the model's weights, three times where it is busy; returns why it refuses, or nothing."""
+    from huggingface_hub import constants
+
+    for pause in (1, 2, None):
+        response = ask_hub(source)
+        if response is None:
+            return "is not asked (HF_HUB_OFFLINE is set)" if constants.HF_HUB_OFFLINE else "did not answer in time"
+        if response.status_code < 400:
+            return ""
+        told = f"answered {response.status_code} {response.reason_phrase}"
+        if response.status_code not in BUSY or pause is None:
+            return told
+        asked = response.headers.get("Retry-After", "")
+        wait = int(asked) if asked.isdecimal() else pause
+        if wait > HUB_PATIENCE:
+            return f"{told} and asks to wait {wait} seconds"
+        tqdm.write(f"{constants.ENDPOINT} {told}. Asking again in {wait} s.")
+        time.sleep(wait)
 
 
 def place(file: Path, target: Path) -> None:
@@ -130,37 +178,67 @@ def place(file: Path, target: Path) -> None:
 
 
 def fetch_from_hub(source: Source, into: Path) -> None:
-    """Copy GPT-2's files from the Hub client's cache, downloading what is not there yet."""
-    from huggingface_hub import constants, hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
+    """Copy GPT-2's files from the Hub client's cache, downloading what is not there or is damaged there."""
+    from huggingface_hub import constants
 
-    absent = [f for f in (*REQUIRED, *OPTIONAL) if not cached_on_disk(source, f)]
-    missing = [f for f in absent if f in REQUIRED]
-    reachable = bool(absent) and hub_answers(source)
-    if missing and not reachable:
-        raise ModelError(
-            f"{source.title} is not here: {', '.join(missing)} of {source.origin} at revision "
-            f"{source.revision[:12]} is not in {constants.HF_HUB_CACHE}, and {constants.ENDPOINT} did not "
-            f"answer with them within {HUB_SECONDS} seconds. Connect to a network, copy the snapshot into that "
-            "cache, or use MODEL=smollm2-135m."
-        )
+    faults: dict[str, str] = {}
     for filename in (*REQUIRED, *OPTIONAL):
-        if filename in absent and not reachable:
-            continue  # an optional one
+        if not (file := cached_on_disk(source, filename)):
+            where = f"{source.origin} at revision {source.revision[:12]}"
+            faults[filename] = f"{filename} of {where} is not in {constants.HF_HUB_CACHE}."
+            continue
         try:
-            got = Path(hf_hub_download(source.origin, filename, revision=source.revision))
+            inspect(source, file)
+            place(file, into / filename)
+        except ModelError as damage:
+            faults[filename] = str(damage)
+    needed = [told for filename, told in faults.items() if filename in REQUIRED]
+    if needed and (refusal := wait_for_hub(source)):
+        raise ModelError(
+            f"{source.title} is not here: {' '.join(needed)} {constants.ENDPOINT} {refusal}. Connect to a network, "
+            "copy the snapshot into that cache, or use MODEL=smollm2-135m."
+        )
+    if needed or (faults and hub_answers(source)):
+        for filename in faults:
+            download(source, filename, into)
+
+
+def download(source: Source, filename: str, into: Path) -> None:
+    """Download a file into the Hub client's cache and place it in the folder; what is wrong twice stays in neither."""
+    from huggingface_hub import constants, get_session, hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    remedy = "Try again later, or use MODEL=smollm2-135m."
+    if refuse_long_waits not in (hooks := get_session().event_hooks["response"]):
+        hooks.append(refuse_long_waits)
+    for force in (False, True):
+        try:
+            got = Path(hf_hub_download(source.origin, filename, revision=source.revision, force_download=force))
         except EntryNotFoundError as nowhere:
             if filename in OPTIONAL:
-                continue
+                return
             raise ModelError(f"{source.origin} has no {filename} at revision {source.revision}.") from nowhere
-        except (HfHubHTTPError, OSError) as failure:
+        except Exception as failure:  # the client lets through whatever its transport raises
+            told = " ".join(f"{type(failure).__name__}: {failure}".split())
             raise ModelError(
-                f"{filename} of {source.origin} could not be fetched: {failure} Nothing was changed. Try again, "
-                "or use MODEL=smollm2-135m."
+                f"{filename} of {source.origin} could not be fetched from {constants.ENDPOINT}. {told} {remedy}"
             ) from failure
-        if filename == WEIGHTS:
-            verify(got, source.size, source.sha256, "Delete it and run again: it will be fetched anew.")
-        place(got, into / filename)
+        try:
+            inspect(source, got)
+        except ModelError as damage:
+            wrong = damage
+        else:
+            return place(got, into / filename)
+    for path in (got.resolve(), got):
+        path.unlink(missing_ok=True)
+    raise ModelError(f"{constants.ENDPOINT} gives a wrong {filename}, which was not kept: {wrong} {remedy}")
+
+
+def refuse_long_waits(response) -> None:
+    """Stop the Hub client, which would sleep for as long as it is asked to."""
+    asked = response.headers.get("Retry-After", "")
+    if asked.isdecimal() and int(asked) > HUB_PATIENCE:
+        raise ModelError(f"It answered {response.status_code} and asks to wait {asked} seconds.")
 
 
 # ------------------------------------------------------------------ SmolLM2, from the package index
@@ -284,11 +362,12 @@ def manifest(directory: Path) -> dict:
 
 
 def check(directory: Path, what: Source) -> None:
-    """Raise ModelError where a folder was made from another release, or its weights are not those it names."""
+    """Raise ModelError where a folder was made from another release, or a file is not as its manifest has it."""
     said = manifest(directory)
     if (said["revision"], said["source_sha256"]) != (what.revision, what.sha256):
         raise ModelError(f"{directory} was made from {what.origin} at {said['revision']}, expected {what.revision}.")
-    verify(directory / WEIGHTS, said["size"], said["sha256"])
+    for name, file in said["files"].items():
+        verify(directory / name, file["size"], file["sha256"])
 
 
 @contextmanager
@@ -312,33 +391,52 @@ def folder(name: str) -> Path:
         name: a key of `SOURCES`.
 
     Raises:
-        ModelError: unknown name, weights out of reach, or a file that is not what it should be.
+        ModelError: unknown name, weights out of reach, no place for them, or a file that is not what it should be.
     """
     what = source(name)
     target = cache() / what.name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(target.with_suffix(".lock")):
-        if (target / MANIFEST).is_file():
-            try:
-                check(target, what)
-                return target
-            except (ModelError, ValueError, KeyError) as damage:
-                tqdm.write(f"{damage} Making {what.title} again.")
-        for leftover in target.parent.glob(f".{target.name}-*"):
-            shutil.rmtree(leftover, ignore_errors=True)  # what a killed run left behind
-        with whole(target) as scratch:
-            tqdm.write(f"Preparing {what.title} from {what.origin} (once).")
-            what.make(what, scratch)
-            weights = scratch / WEIGHTS
-            said = {
-                "name": what.name,
-                "title": what.title,
-                "origin": what.origin,
-                "revision": what.revision,
-                "trained": what.trained,
-                "size": weights.stat().st_size,
-                "sha256": sha256(weights),
-                "source_sha256": what.sha256,
-            }
-            (scratch / MANIFEST).write_text(json.dumps(said, indent=2), encoding="utf-8")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # a cache that cannot be written is never changed: it needs no lock, and has no room for one
+        with FileLock(target.with_suffix(".lock")) if os.access(target.parent, os.W_OK) else nullcontext():
+            if not is_whole(target, what):
+                make(what, target)
+    except OSError as failure:
+        raise ModelError(
+            f"{what.title} could not be kept in {target}: {failure}. Nothing half-made is left there. Make room, or "
+            "name another folder in ONEMATRIX_CACHE."
+        ) from failure
     return target
+
+
+def is_whole(target: Path, what: Source) -> bool:
+    """Whether a model's folder is there and right; says what is wrong with one that is not."""
+    if not (target / MANIFEST).is_file():
+        return False
+    try:
+        check(target, what)
+    except (ModelError, ValueError, KeyError, TypeError, AttributeError) as damage:  # the manifest may say anything
+        tqdm.write(f"{target}: {damage} Making {what.title} again.")
+        return False
+    return True
+
+
+def make(what: Source, target: Path) -> None:
+    """Fill a model's folder, whole or not at all."""
+    for leftover in target.parent.glob(f".{target.name}-*"):
+        shutil.rmtree(leftover, ignore_errors=True)  # what a killed run left behind
+    with whole(target) as scratch:
+        tqdm.write(f"Preparing {what.title} from {what.origin} (once).")
+        what.make(what, scratch)
+        files = {p.name: {"size": p.stat().st_size, "sha256": sha256(p)} for p in sorted(scratch.iterdir())}
+        said = {
+            "name": what.name,
+            "title": what.title,
+            "origin": what.origin,
+            "revision": what.revision,
+            "trained": what.trained,
+            **files[WEIGHTS],
+            "source_sha256": what.sha256,
+            "files": files,
+        }
+        (scratch / MANIFEST).write_text(json.dumps(said, indent=2), encoding="utf-8")

@@ -177,7 +177,7 @@ def test_an_interrupted_make_leaves_nothing(machine, monkeypatch, tiny_source, i
         raise interruption("stop")
 
     monkeypatch.setitem(weights.SOURCES, "tiny", dataclasses.replace(whole, make=stop))
-    with pytest.raises(interruption):
+    with pytest.raises(ModelError if interruption is OSError else interruption, match="stop"):
         weights.folder("tiny")
     assert in_cache(machine) == []
     monkeypatch.setitem(weights.SOURCES, "tiny", whole)
@@ -192,7 +192,7 @@ def test_a_failed_remake_keeps_no_damaged_weights_in_use(machine, monkeypatch, t
 
     monkeypatch.setitem(weights.SOURCES, "tiny", dataclasses.replace(weights.SOURCES["tiny"], make=fail))
     for _ in range(2):
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(ModelError, match="no space"):
             load("tiny")
 
 
@@ -281,14 +281,14 @@ def test_another_revision_is_not_taken_for_the_pinned_one(machine, hub):
 
 
 @pytest.mark.parametrize("how", ["size", "byte"])
-def test_wrong_weights_in_the_hubs_cache_are_refused_with_their_place_and_a_remedy(machine, hub, how):
+def test_wrong_weights_in_the_hubs_cache_are_refused_with_their_place_where_there_are_no_others(machine, hub, how):
     file = hub / weights.WEIGHTS
     if how == "byte":
         damage(file.resolve())
     else:
         os.truncate(file, 1000)
     expected = {"byte": "has SHA-256 ", "size": "has 1000 bytes, expected "}[how]
-    with pytest.raises(ModelError, match=rf"snapshots/607a.*{expected}.*Delete it and run again"):
+    with pytest.raises(ModelError, match=rf"snapshots/607a.*{expected}.*Connect to a network"):
         load("gpt2")
     assert in_cache(machine) == []
 
@@ -347,6 +347,7 @@ def test_code_that_a_configuration_asks_for_is_not_run(machine, hub):
     sprung = machine / "sprung"
     (hub / "evil.py").write_text(f"open({str(sprung)!r}, 'w')\nclass Evil: pass\n")
     config = json.loads((hub / "config.json").read_text())
+    (hub / "config.json").unlink()  # a link to a file that is named after its hash
     config["auto_map"] = {"AutoModelForCausalLM": "evil.Evil", "AutoConfig": "evil.Evil"}
     (hub / "config.json").write_text(json.dumps(config))
     assert type(load("gpt2").network).__name__ == "GPT2LMHeadModel"
@@ -506,7 +507,7 @@ def test_weights_are_fetched_from_a_hub_and_used_only_when_they_are_the_pinned_o
     assert done.returncode == 0, done.stderr
     if wrong:
         assert "ModelError" in done.stdout
-        assert "Delete it and run again" in done.stdout
+        assert "gives a wrong model.safetensors, which was not kept" in done.stdout
         assert in_cache(machine) == []
     else:
         assert (machine / "cache" / "gpt2" / weights.WEIGHTS).read_bytes() == file.read_bytes()
