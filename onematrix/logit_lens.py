@@ -4,7 +4,6 @@ Source: nostalgebraist, *interpreting GPT: the logit lens* (2020). The final nor
 layer with its own statistics, once; the last layer then gives the model's own output.
 """
 
-import torch
 from torch import Tensor
 
 from onematrix.models import LanguageModel, States
@@ -14,14 +13,20 @@ def lens(model: LanguageModel, states: States, position: int = -1, *, norm: bool
     """(blocks + 1, V) logits of the stream at one position, from the embedding to the last block.
 
     Args:
-        model: whose unembedding reads the stream.
+        model: whose final norm and head read the stream.
         states: what `model.states(prompt)` returned.
         position: which token of the prompt.
         norm: apply the final norm to each layer first (the usual reading); False reads the raw stream.
+
+    Raises:
+        ValueError: the raw stream of a model whose rows are narrower than its stream (some sizes of OPT).
     """
     stream = states.normed if norm else states.stream
-    with torch.no_grad():
-        return stream[:, position] @ model.U.T
+    if stream.shape[-1] != model.d:
+        raise ValueError(
+            f"the raw stream of {model.title} is {stream.shape[-1]} wide and its rows {model.d}: use norm=True"
+        )
+    return model.logits(stream[:, position])
 
 
 def layer(k: int) -> str:

@@ -7,29 +7,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from onematrix import weights
+from onematrix import families, weights
 from onematrix.tokens import shown
 from onematrix.weights import ModelError
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Where one family keeps the parts the book looks at."""
-
-    blocks: nn.ModuleList
-    final_norm: nn.Module
-
-
-def gpt2_parts(network: nn.Module) -> Parts:
-    return Parts(network.transformer.h, network.transformer.ln_f)
-
-
-def llama_parts(network: nn.Module) -> Parts:
-    return Parts(network.model.layers, network.model.norm)
-
-
-# transformers' `model_type` -> the adapter that finds the parts
-ADAPTERS = {"gpt2": gpt2_parts, "llama": llama_parts}
 
 
 @dataclass(frozen=True)
@@ -39,7 +19,7 @@ class States:
     Attributes:
         ids: (T,) token ids.
         stream: (blocks + 1, T, d) the residual stream: entry 0 is what enters block 1, entry k what
-            leaves block k. All before the final norm.
+            leaves block k. All before the final norm. (In some sizes of OPT the stream is wider than d.)
         normed: (blocks + 1, T, d) the final norm of each of them.
         logits: (T, V) the model's own.
     """
@@ -62,22 +42,20 @@ class LanguageModel:
         name, title, revision, sha256, trained: which weights these are (see `onematrix.weights.Source`).
         network: the transformers model, fp32, in eval mode.
         tokenizer: the transformers tokenizer.
-        W: (V, d) the embedding matrix, one row per token.
+        W: (V, d) the embedding matrix, one row per token, as the table holds it. What enters block 1 is
+            `states(prompt).stream[0]`: some families scale the row, project it, or add a position.
         U: (V, d) the unembedding matrix; the same tensor as W where the model is tied.
         blocks, final_norm: the transformer blocks and the norm before the unembedding.
     """
 
     def __init__(self, network: nn.Module, tokenizer, manifest: dict):
-        kind = network.config.model_type
-        if kind not in ADAPTERS:
-            raise ModelError(f"No adapter for the family {kind!r}; there is one for {', '.join(ADAPTERS)}.")
         self.network = network.eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.name, self.title = manifest["name"], manifest["title"]
         self.revision, self.sha256 = manifest["revision"], manifest["sha256"]
         self.trained = manifest["trained"]
-        parts = ADAPTERS[kind](network)
-        self.blocks, self.final_norm = parts.blocks, parts.final_norm
+        parts = families.parts(network)
+        self.blocks, self.final_norm, self.head = parts.blocks, parts.final_norm, parts.head
         self.W = network.get_input_embeddings().weight
         self.U = network.get_output_embeddings().weight
         if not (torch.isfinite(self.W).all() and torch.isfinite(self.U).all()):
@@ -105,7 +83,8 @@ class LanguageModel:
     @cached_property
     def context(self) -> int:
         """The longest prompt, in tokens."""
-        return self.network.config.max_position_embeddings
+        config = self.network.config.get_text_config()
+        return getattr(config, "max_position_embeddings", self.tokenizer.model_max_length)
 
     def ids(self, text: str) -> list[int]:
         """Token ids of a text, with no beginning-of-text token."""
@@ -132,6 +111,11 @@ class LanguageModel:
     def has(self, text: str) -> bool:
         """Whether a text is exactly one token of this model."""
         return len(self.ids(text)) == 1
+
+    @torch.no_grad()
+    def logits(self, x: Tensor) -> Tensor:
+        """(..., V) logits of vectors x (..., d): `x @ U.T`, and what the family adds (a bias, a scale, a soft cap)."""
+        return self.head(x)
 
     @torch.no_grad()
     def states(self, prompt: str | list[int]) -> States:
@@ -163,8 +147,7 @@ class LanguageModel:
         finally:
             for hook in hooks:
                 hook.remove()
-        last = left[0][0] if isinstance(left[0], tuple) else left[0]
-        stream = torch.cat([*entered, last])
+        stream = torch.cat([*entered, families.leaving(left[0])])
         return States(torch.tensor(ids), stream, self.final_norm(stream), logits)
 
 
