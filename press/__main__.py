@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 
 from onematrix import weights
-from press import claims, compare, execute, ledger, live, pages, site
+from press import claims, compare, execute, ledger, live, pages, site, unchanged
 
 HTML = execute.BUILD / "html"
 FACTS = execute.BUILD / "facts.json"
@@ -28,18 +28,21 @@ def timed(times: dict[str, float], what: str):
     times[what] = time.perf_counter() - start
 
 
-def run_chapters(model: str, times: dict[str, float]) -> list[execute.Run]:
+def chosen(model: str) -> str:
+    """The model's name, said aloud where `auto` chose it."""
+    name = weights.resolve(model)
+    if model == "auto":
+        print(f"auto takes {name}" + ("" if name == "gpt2" else ": GPT-2 is not here and the Hub does not answer"))
+    return name
+
+
+def run_chapters(name: str, times: dict[str, float]) -> list[execute.Run]:
     """Make the model ready and bring every chapter up to date on it.
 
     Raises:
         onematrix.ModelError, ChapterError: see there; PageError: pins that no page can show.
     """
     with timed(times, "model"):
-        name = weights.resolve(model)
-        if model == "auto":
-            print(
-                f"  auto takes {name}" + ("" if name == "gpt2" else ": GPT-2 is not here and the Hub does not answer")
-            )
         manifest = execute.prepare(name)
     with timed(times, "chapters"):
         runs = execute.execute_all(manifest)
@@ -57,9 +60,16 @@ def took(times: dict[str, float]) -> str:
 
 
 def book(args: argparse.Namespace) -> int:
-    """Execute what changed, gather the facts, build the site."""
+    """Execute what changed, gather the facts, build the site; do nothing where nothing changed."""
+    name = chosen(args.model)
+    ready = weights.cache() / name / weights.MANIFEST
+    if ready.is_file() and (said := unchanged.said(HTML, weights.manifest(ready.parent))):
+        print(f"Nothing changed since the last build.\n{said}")
+        return 0
+    unchanged.forget(HTML)
     times: dict[str, float] = {}
-    runs = run_chapters(args.model, times)
+    runs = run_chapters(name, times)
+    made_from = unchanged.key(runs[0].model)
     facts = claims.gather(runs)
     FACTS.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
     model = runs[0].model
@@ -72,17 +82,20 @@ def book(args: argparse.Namespace) -> int:
     with timed(times, "site"):
         site.build(stage, HTML)
     held = sum(claim["holds"] for claim in facts["claims"])
-    print(f"\nMeasured on {model['title']} ({model['revision']}): {len(runs)} chapters, {len(facts['pins'])} figures;")
-    print(f"of the documents' {len(facts['claims'])} claims {held} hold on it.")
-    print(took(times))
-    print(f"Start page: {HTML / 'index.html'}   (make serve shows it)")
+    said = (
+        f"Measured on {model['title']} ({model['revision']}): {len(runs)} chapters, {len(facts['pins'])} figures;\n"
+        f"of the documents' {len(facts['claims'])} claims {held} hold on it.\n"
+        f"Start page: {HTML / 'index.html'}   (make serve shows it)"
+    )
+    unchanged.note(HTML, made_from, said)
+    print(f"\n{took(times)}\n{said}")
     return 0
 
 
 def reproduce(args: argparse.Namespace) -> int:
     """Run the chapters and hold every claim of the documents against them; 0 only when all hold."""
     times: dict[str, float] = {}
-    runs = run_chapters(args.model, times)
+    runs = run_chapters(chosen(args.model), times)
     facts = claims.gather(runs)
     print(claims.table(facts))
     print(took(times))
@@ -91,7 +104,7 @@ def reproduce(args: argparse.Namespace) -> int:
 
 def record(args: argparse.Namespace) -> int:
     """Write what the chapters print on our own model into tests/printed; a person reviews the diff."""
-    runs = run_chapters(args.model, {})
+    runs = run_chapters(chosen(args.model), {})
     compare.record(runs[0].model["name"], notebooks(runs))
     print(f"Written: tests/printed/{runs[0].model['name']}. Look at `git diff tests/printed` before you commit.")
     return 0

@@ -34,10 +34,14 @@ def build(manifest: Mapping, into: Path) -> None:
     Raises:
         LiveError: the computation failed. What was kept before stays.
     """
-    kept = execute.BUILD / "live" / manifest["name"]
-    if not current(kept, manifest):
-        compute(kept, manifest)
-    shutil.copytree(kept, into, ignore=shutil.ignore_patterns(KEY))
+    if not current(kept(manifest), manifest):
+        compute(kept(manifest), manifest)
+    shutil.copytree(kept(manifest), into, ignore=shutil.ignore_patterns(KEY))
+
+
+def kept(manifest: Mapping) -> Path:
+    """Where a model's data are kept between builds."""
+    return execute.BUILD / "live" / manifest["name"]
 
 
 def key(manifest: Mapping) -> str:
@@ -48,22 +52,22 @@ def key(manifest: Mapping) -> str:
     return digest.hexdigest()
 
 
-def current(kept: Path, manifest: Mapping) -> bool:
-    """Whether what is kept was made from what is there now."""
-    noted = kept / KEY
+def current(folder: Path, manifest: Mapping) -> bool:
+    """Whether the data in a folder were made from what is there now."""
+    noted = folder / KEY
     return noted.is_file() and noted.read_text(encoding="utf-8") == key(manifest)
 
 
-def compute(kept: Path, manifest: Mapping) -> None:
+def compute(target: Path, manifest: Mapping) -> None:
     """Run `onematrix.live` in a process of its own, since the press has no torch, on all cores."""
     made_from = key(manifest)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in kept.parent.glob(f".{kept.name}-*"):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in target.parent.glob(f".{target.name}-*"):
         shutil.rmtree(leftover, ignore_errors=True)  # what a killed run left behind
     settings = {name: os.environ[name] for name in execute.ENVIRONMENT if name in os.environ}
     settings |= {"OMP_NUM_THREADS": str(execute.cores()), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     settings["OMP_WAIT_POLICY"] = "PASSIVE"  # a waiting thread sleeps: on a busy machine it would burn a core
-    with weights.whole(kept) as scratch:
+    with weights.whole(target) as scratch:
         done = subprocess.run([sys.executable, "-m", "onematrix.live", manifest["name"], str(scratch)], env=settings)
         if done.returncode:
             raise LiveError(f"The live pieces' data for {manifest['title']} could not be computed (see above).")
