@@ -1,8 +1,8 @@
 """Whether the site is already what a build would make, so that a build with nothing to do does nothing.
 
 `key(manifest)` hashes all that a site is made of: the executed chapters, the pages, the press and its theme, the
-expected figures, what the live pieces' data come from, the versions. It is taken before the site is made, so that what is
-edited meanwhile counts as changed. `note` keeps it beside the site, with what the build said at its end.
+expected figures, what the live pieces' data come from, the versions. It is taken before the site is made, so that what
+is edited meanwhile counts as changed. `note` keeps it beside the site, with what the build said at its end.
 """
 
 import hashlib
