@@ -205,21 +205,20 @@ def fetch_from_hub(source: Source, into: Path) -> None:
 
 def download(source: Source, filename: str, into: Path) -> None:
     """Download a file into the Hub client's cache and place it in the folder; what is wrong twice stays in neither."""
-    from huggingface_hub import constants, get_session, hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub import constants
+    from huggingface_hub.errors import RemoteEntryNotFoundError
 
     remedy = "Try again later, or use MODEL=smollm2-135m."
-    if refuse_long_waits not in (hooks := get_session().event_hooks["response"]):
-        hooks.append(refuse_long_waits)
     for force in (False, True):
         try:
-            got = Path(hf_hub_download(source.origin, filename, revision=source.revision, force_download=force))
-        except EntryNotFoundError as nowhere:
+            got = from_hub(source, filename, force)
+        except RemoteEntryNotFoundError as nowhere:
             if filename in OPTIONAL:
                 return
             raise ModelError(f"{source.origin} has no {filename} at revision {source.revision}.") from nowhere
         except Exception as failure:  # the client lets through whatever its transport raises
-            told = " ".join(f"{type(failure).__name__}: {failure}".split())
+            why = failure.__cause__ or failure
+            told = " ".join(f"{type(why).__name__}: {why}".split())
             raise ModelError(
                 f"{filename} of {source.origin} could not be fetched from {constants.ENDPOINT}. {told} {remedy}"
             ) from failure
@@ -232,6 +231,22 @@ def download(source: Source, filename: str, into: Path) -> None:
     for path in (got.resolve(), got):
         path.unlink(missing_ok=True)
     raise ModelError(f"{constants.ENDPOINT} gives a wrong {filename}, which was not kept: {wrong} {remedy}")
+
+
+def from_hub(source: Source, filename: str, force: bool) -> Path:
+    """The Hub client's download. The client resumes a body that breaks off, but gives up at a server's first error."""
+    from huggingface_hub import get_session, hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if refuse_long_waits not in (hooks := get_session().event_hooks["response"]):
+        hooks.append(refuse_long_waits)
+    for pause in (1, 2, None):
+        try:
+            return Path(hf_hub_download(source.origin, filename, revision=source.revision, force_download=force))
+        except HfHubHTTPError as failure:
+            if failure.response.status_code not in BUSY or pause is None:
+                raise
+            time.sleep(pause)
 
 
 def refuse_long_waits(response) -> None:
