@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from onematrix import families, weights
+from onematrix import families, places
 from onematrix.tokens import shown
 from onematrix.weights import ModelError
 
@@ -152,15 +152,19 @@ class LanguageModel:
 
 
 def load(name: str = "auto") -> LanguageModel:
-    """Open a model by name: `gpt2`, `smollm2-135m`, or `auto`, which takes GPT-2 where it can be had.
+    """Open a model.
 
-    The weights are checked by size and SHA-256 first, and read from safetensors only. The last model
-    opened is kept: asking for it again returns the same object.
+    Weights are read from safetensors only, and no code that comes with them is run; those of the book's own models are
+    checked by size and SHA-256 first. The last model opened is kept: asking for it again returns the same object.
+
+    Args:
+        name: `gpt2`, `smollm2-135m`, or `auto`, which takes GPT-2 where it can be had; a local folder as
+            `save_pretrained` writes it; or a model of the Hub as `owner/name@revision`.
 
     Raises:
         onematrix.ModelError: the model is unknown, out of reach, or not what it should be.
     """
-    resolved = weights.resolve(name)
+    resolved = places.resolve(name)
     if not OPEN or OPEN[0].name != resolved:
         OPEN[:] = [read(resolved)]
     return OPEN[0]
@@ -175,14 +179,25 @@ def precision() -> torch.dtype:
 
 
 def read(name: str) -> LanguageModel:
-    """The model of a resolved name, read from its verified folder."""
+    """The model of a resolved name."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
-    directory = weights.folder(name)
+    directory, manifest = places.locate(name)
     logging.disable_progress_bar()  # a second's work; on a page its bar would be an error message
-    network = AutoModelForCausalLM.from_pretrained(
-        directory, local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=precision()
-    )
-    tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-    return LanguageModel(network, tokenizer, weights.manifest(directory))
+    try:
+        network, loading = AutoModelForCausalLM.from_pretrained(
+            directory,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=precision(),
+            output_loading_info=True,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except Exception as failure:  # transformers raises whatever its many parts do
+        told = " ".join(f"{type(failure).__name__}: {failure}".split())
+        raise ModelError(f"{manifest['title']} could not be opened from {directory}. {told}") from failure
+    if missing := sorted(loading["missing_keys"]):
+        raise ModelError(f"{directory} holds no values for {', '.join(missing[:3])}: they would be random.")
+    return LanguageModel(network, tokenizer, manifest)
