@@ -5,7 +5,7 @@ PORT ?= 8000
 BIN := .venv/bin
 PRESS := $(BIN)/python -m press
 
-.PHONY: help book serve test reproduce rehearse record mutants repeat address pdf clean
+.PHONY: help book serve test reproduce rehearse record mutants repeat chapter address pdf clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ mutants: .venv/ready-to-test  ## break figures and code on purpose: every break 
 
 repeat: .venv/ready  ## run the chapters several ways: which printed figure moves?
 	@$(PRESS) repeat --model smollm2-135m
+
+chapter: .venv/ready  ## a new chapter to start from (NAME=13_my_question TITLE="My question")
+	@$(PRESS) chapter "$(NAME)" "$(TITLE)"
 
 address: .venv/ready  ## write the repository's address everywhere (URL=https://...)
 	@$(PRESS) address "$(URL)"

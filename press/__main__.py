@@ -13,7 +13,8 @@ from pathlib import Path
 import nbformat
 
 from onematrix import weights
-from press import claims, compare, execute, ledger, live, pages, site, unchanged
+from press import UsageError, claims, compare, execute, ledger, live, pages, site, unchanged
+from press import chapter as new_chapter
 
 HTML = execute.BUILD / "html"
 FACTS = execute.BUILD / "facts.json"
@@ -127,6 +128,14 @@ def changes(args: argparse.Namespace) -> int:
     return 0
 
 
+def chapter(args: argparse.Namespace) -> int:
+    """Make a new chapter to start from: a notebook that runs, and its place in the contents."""
+    for path in new_chapter.create(args.name, args.title):
+        print(path.relative_to(execute.ROOT))
+    print("Next: make book; then make record, which writes what it must print, and git diff tests/printed.")
+    return 0
+
+
 def address(args: argparse.Namespace) -> int:
     """Write the repository's address into _config.yml and every chapter's set-up cell."""
     for path in site.set_address(args.url):
@@ -175,6 +184,9 @@ def main(argv: list[str] | None = None) -> int:
     both = command(changes)
     both.add_argument("before")
     both.add_argument("after")
+    new = command(chapter)
+    new.add_argument("name")
+    new.add_argument("title")
     command(address).add_argument("url")
     command(pdf)
     command(serve).add_argument("--port", type=int, default=8000)
@@ -184,6 +196,9 @@ def main(argv: list[str] | None = None) -> int:
     except (weights.ModelError, execute.ChapterError, pages.PageError, live.LiveError, site.SiteError) as error:
         print(f"\n{error}", file=sys.stderr)
         return 1
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("\nInterrupted; finished chapters are kept.", file=sys.stderr)
         return 130

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import nbformat
 
+from press import UsageError
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # The site's root leads to the start page; jupyter-book's own has no title and no language.
@@ -130,11 +132,11 @@ def set_address(url: str, root: Path = ROOT) -> list[Path]:
         root: the checkout.
 
     Raises:
-        ValueError: not such an address.
+        UsageError: not such an address.
     """
     url = url.strip().removesuffix("/").removesuffix(".git")
     if url and not re.fullmatch(r"https://[\w.-]+(/[\w.-]+)+", url):
-        raise ValueError(f"expected an address like https://github.com/OWNER/NAME, got {url!r}")
+        raise UsageError(f"expected an address like https://github.com/OWNER/NAME, got {url!r}")
     places = {root / "_config.yml": (r'^  url: ".*"$', f'  url: "{url}"')}
     for notebook in sorted((root / "notebooks").glob("*.ipynb")):
         places[notebook] = (r'REPOSITORY = \\"[^"\\]*\\"', f'REPOSITORY = \\"{url}\\"')
