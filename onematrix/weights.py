@@ -181,25 +181,26 @@ def fetch_from_hub(source: Source, into: Path) -> None:
     """Copy GPT-2's files from the Hub client's cache, downloading what is not there or is damaged there."""
     from huggingface_hub import constants
 
-    faults: dict[str, str] = {}
+    absent, damaged = [], {}
     for filename in (*REQUIRED, *OPTIONAL):
         if not (file := cached_on_disk(source, filename)):
-            where = f"{source.origin} at revision {source.revision[:12]}"
-            faults[filename] = f"{filename} of {where} is not in {constants.HF_HUB_CACHE}."
+            absent.append(filename)
             continue
         try:
             inspect(source, file)
             place(file, into / filename)
         except ModelError as damage:
-            faults[filename] = str(damage)
-    needed = [told for filename, told in faults.items() if filename in REQUIRED]
-    if needed and (refusal := wait_for_hub(source)):
+            damaged[filename] = str(damage)
+    missing = [filename for filename in absent if filename in REQUIRED]
+    if (missing or damaged) and (refusal := wait_for_hub(source)):
+        where = f"of {source.origin} at revision {source.revision[:12]} is not in {constants.HF_HUB_CACHE}."
+        told = ([f"{', '.join(missing)} {where}"] if missing else []) + list(damaged.values())
         raise ModelError(
-            f"{source.title} is not here: {' '.join(needed)} {constants.ENDPOINT} {refusal}. Connect to a network, "
+            f"{source.title} is not here: {' '.join(told)} {constants.ENDPOINT} {refusal}. Connect to a network, "
             "copy the snapshot into that cache, or use MODEL=smollm2-135m."
         )
-    if needed or (faults and hub_answers(source)):
-        for filename in faults:
+    if missing or damaged or (absent and hub_answers(source)):
+        for filename in (*absent, *damaged):
             download(source, filename, into)
 
 

@@ -185,7 +185,7 @@ FAULTS = {
     "another revision": Fault(moved, ("is of another revision, expected 607a",)),
 }
 CLIENT = """
-import dataclasses, json, os, sys, time, urllib.request
+import dataclasses, json, os, shutil, sys, time, urllib.request
 from pathlib import Path
 from onematrix import ModelError, weights
 size, digest = sys.argv[1:]
@@ -202,7 +202,14 @@ kept = [p.name for p in weights.cache().iterdir() if p.suffix != ".lock"]
 cached = [str(p) for p in Path(os.environ["HF_HOME"]).rglob("*") if "blobs" in p.parts or "snapshots" in p.parts]
 cached = {str(Path(p).relative_to(os.environ["HF_HOME"])): weights.sha256(Path(p)) for p in cached if Path(p).is_file()}
 urllib.request.urlopen(os.environ["HF_ENDPOINT"] + "/heal").read()
-json.dump([files, said, seconds, kept, cached, *attempt()], sys.stdout)
+later, _ = attempt()
+# the Hub client's cache goes bad afterwards, and the book's is lost
+shutil.rmtree(weights.cache() / "gpt2")
+for name in (weights.WEIGHTS, "config.json"):
+    file = weights.cached_on_disk(weights.SOURCES["gpt2"], name)
+    file.write_bytes(b"bad" + file.read_bytes()[3:])
+last, said_last = attempt()
+json.dump([files, said, seconds, kept, cached, later, last, said_last], sys.stdout)
 """
 
 
@@ -254,7 +261,7 @@ def outcomes(tmp_path_factory, files):
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_the_hub_is_got_over_or_told_and_leaves_nothing_wrong(outcomes, name):
     fault = FAULTS[name]
-    (got, said, seconds, kept, cached, got_later, said_later), hub = outcomes[name]
+    (got, said, seconds, kept, cached, later, last, said_last), hub = outcomes[name]
     print(f"{name}: {seconds:.1f} s. {said or 'got over'}")  # `pytest -rP` shows the table of what is seen
     assert seconds < fault.seconds
     if fault.says:
@@ -270,8 +277,9 @@ def test_a_fault_of_the_hub_is_got_over_or_told_and_leaves_nothing_wrong(outcome
     assert not [path for path in cached if path.endswith("incomplete")]
     for part in fault.asked:
         assert any(part in line for line in hub.asked)
-    assert said_later == ""
-    assert {weights.WEIGHTS, CONFIG, "tokenizer.json", weights.MANIFEST} <= set(got_later)
+    assert said_last == ""
+    assert {weights.WEIGHTS, CONFIG, "tokenizer.json", weights.MANIFEST} <= set(later)
+    assert last == later
 
 
 def test_a_busy_hub_is_not_asked_too_often(outcomes):
