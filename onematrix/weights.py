@@ -229,7 +229,8 @@ def download(source: Source, filename: str, into: Path) -> None:
             wrong = damage
         else:
             return place(got, into / filename)
-    for path in (got.resolve(), got):
+    moved = got.parents[2] / "refs" / source.revision  # the client notes there that the pinned commit is another one
+    for path in (got.resolve(), got, moved):
         path.unlink(missing_ok=True)
     raise ModelError(f"{constants.ENDPOINT} gives a wrong {filename}, which was not kept: {wrong} {remedy}")
 
