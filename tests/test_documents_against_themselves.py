@@ -53,6 +53,17 @@ def test_what_tying_saves_is_not_the_share_that_the_table_holds():
     assert f"{1 - tied / untied:.1%}" == "23.7%"
 
 
+def test_the_tables_of_four_sizes_are_rows_times_width():
+    text = expected.block("gpt2", "embedding-share").text
+    for line, (width, _) in zip(text.splitlines(), lines("embedding-share"), strict=True):
+        assert line.split()[2] == f"{V * width / 1e6:.1f}M"
+
+
+def test_the_share_of_the_smallest_size_follows_from_its_table_and_total():
+    _, (tied, _) = lines("size")
+    assert [D, round(100 * V * D / tied, 1)] == lines("embedding-share")[0]
+
+
 # ---------------------------------------------------------------- one step on " blue"
 
 
