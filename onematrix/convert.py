@@ -47,6 +47,7 @@ def convert(file: Path, into: Path) -> None:
     settings = {key: value for key, value in config.to_dict().items() if key != "quantization_config"}
     with torch.device("meta"):  # no values yet: all of them come from the file
         network = AutoModelForCausalLM.from_config(type(config).from_dict(settings))
+    network.tie_weights()  # so that the head is not asked for: older transformers tie only after loading
     network.load_state_dict(values(reader, network), strict=False, assign=True)
     network.tie_weights()
     network.save_pretrained(into)

@@ -47,6 +47,7 @@ def file(tmp_path_factory):
     writer.add_token_list([*letters, "!#", "<|end|>"])
     writer.add_token_types([1] * (V - 1) + [3])
     writer.add_token_merges(["! #"])
+    writer.add_bos_token_id(V - 1)
     writer.add_eos_token_id(V - 1)
     values = np.random.default_rng(0)
     for name, shape in shapes().items():
