@@ -3,15 +3,25 @@
 import torch
 from torch import Tensor
 
+BLOCK = 1 << 20  # numbers taken at once: 4 MB in fp32, which stay in a processor's cache between two readings
+
 
 def cosine(rows: Tensor, x: Tensor) -> Tensor:
     """(V,) cosine of every row of `rows` (V, d) with `x` (d,); (n, V) for x (n, d).
 
-    One product and one norm: torch's own `cosine_similarity` would write out a V x d table for each x.
+    A product with the whole table and then its norms would fetch it from memory twice, and torch's own
+    `cosine_similarity` would write out a V x d table for each x; block by block it is fetched once. Norms kept
+    from an earlier call would be faster still, and wrong after a change that torch does not count (`W.data`).
     A zero vector has cosine 0 with everything.
     """
-    lengths = torch.linalg.vector_norm(rows, dim=1) * torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x @ rows.T / lengths.clamp_min(torch.finfo(rows.dtype).tiny)
+    smallest = torch.finfo(rows.dtype).tiny
+    x_length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    found = x.new_empty(*x.shape[:-1], len(rows))
+    size = max(1, BLOCK // rows.shape[1])
+    for some, place in zip(rows.split(size), found.split(size, dim=-1), strict=True):
+        lengths = torch.linalg.vector_norm(some, dim=1) * x_length
+        place.copy_(x @ some.T).div_(lengths.clamp_min_(smallest))
+    return found
 
 
 def rank(scores: Tensor, index: int) -> int:

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from made import Made
 from small_models import gpt2_network
 
 from onematrix import by_autograd, closed_form
@@ -97,6 +98,15 @@ def test_a_step_leaves_its_inputs_alone(W, x):
     assert torch.equal(W, before[0])
     assert torch.equal(x, before[1])
     assert W.grad is None
+
+
+def test_a_step_makes_nothing_as_large_as_the_table(W, x):
+    with Made() as made:
+        closed_form(W, x, TARGET)
+    assert max(made.sizes) == V
+    with Made() as made:
+        by_autograd(W, x, TARGET)
+    assert max(made.sizes) == V * d
 
 
 def test_a_tied_models_own_gradient_holds_the_lookups_part_too():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from made import Made
 from small_models import tiny
 
 from onematrix import layer, lens
@@ -73,6 +74,15 @@ def test_the_mistakes_that_are_easy_to_make_would_not_pass(model):
         assert (values - right).abs().max() > 0.05, name
     # on the last block itself its own scale is the right one
     torch.testing.assert_close(wrong["the last block's scale"][-1], right[-1], atol=1e-5, rtol=1e-5)
+
+
+def test_all_layers_are_read_in_one_product_that_makes_nothing_but_its_result(model):
+    states = model.states(PROMPT)
+    with Made() as made:
+        found = lens(model, states)
+    assert [name for name in made.operations if "mm" in name or "mv" in name] == ["mm"]
+    assert sorted(made.sizes)[-1] == found.numel()
+    assert sum(made.sizes) <= found.numel() + states.stream.numel()
 
 
 def test_layers_are_named_from_the_embedding():

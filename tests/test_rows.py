@@ -6,8 +6,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from made import Made
 
 from onematrix import cosine, neighbours, rank, top
+from onematrix import rows as module
 
 SCORES = st.lists(st.integers(-5, 5), min_size=1, max_size=30)
 
@@ -37,6 +39,33 @@ def test_cosine_takes_several_vectors_at_once(rows):
     assert together.shape == (5, 40)
     for x, row in zip(rows[:5], together, strict=True):
         torch.testing.assert_close(row, cosine(rows, x))
+
+
+@pytest.mark.parametrize("numbers", [1, 7, 20, 7 * 13, 10_000])
+def test_a_cosine_is_the_same_in_blocks_of_any_size(rows, numbers, monkeypatch):
+    expected = rows.double() @ rows[:3].double().T
+    expected /= rows.double().square().sum(1, keepdim=True).sqrt() * rows[:3].double().square().sum(1).sqrt()
+    monkeypatch.setattr(module, "BLOCK", numbers)
+    torch.testing.assert_close(cosine(rows, rows[:3]).double(), expected.T, atol=1e-6, rtol=0)
+    torch.testing.assert_close(cosine(rows, rows[2]).double(), expected[:, 2], atol=1e-6, rtol=0)
+
+
+def test_a_change_of_the_rows_is_seen_however_it_is_made(rows):
+    x, before = rows[0].clone(), cosine(rows, rows[0])
+    rows[5] = rows[0]
+    assert cosine(rows, x)[5] == pytest.approx(1)
+    rows.data[6] = -rows[0]  # torch's own count of changes does not see this one
+    assert cosine(rows, x)[6] == pytest.approx(-1)
+    rows.numpy()[7] = 2 * rows[0].numpy()
+    assert cosine(rows, x)[7] == pytest.approx(1)
+    assert before[5:8].abs().max() < 0.99
+
+
+def test_no_second_table_is_made(rows, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", 5 * 7)
+    with Made() as made:
+        cosine(rows, rows[0])
+    assert max(made.sizes) <= 40  # one number a row; the table has 280
 
 
 def test_cosine_does_not_see_lengths_and_bears_a_zero_row(rows):
