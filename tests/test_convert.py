@@ -43,10 +43,10 @@ def file(tmp_path_factory):
     writer.add_rope_freq_base(10000.0)
     writer.add_vocab_size(V)
     writer.add_tokenizer_model("gpt2")
-    letters = [chr(33 + i) for i in range(V - 2)]
-    writer.add_token_list([*letters, "!#", "<|end|>"])
+    letters = [chr(33 + i) for i in range(V - 3)]
+    writer.add_token_list([*letters, "!#", "#$", "<|end|>"])
     writer.add_token_types([1] * (V - 1) + [3])
-    writer.add_token_merges(["! #"])
+    writer.add_token_merges(["! #", "# $"])
     writer.add_bos_token_id(V - 1)
     writer.add_eos_token_id(V - 1)
     values = np.random.default_rng(0)
