@@ -21,10 +21,10 @@ def document(cell: str) -> None:
     """Show what the document prints for this block, marked as the document's, and pin its figures.
 
     The n-th figure of block `dog-lens` is pinned as `doc_dog_lens_n`, counted from 1, so that prose can
-    cite it: it is the document's, measured by its author on GPT-2 124M and not by this run.
+    cite it: it is the document's, its author's measurement and not this run's.
     """
     block = expected.block("gpt2", cell)
-    title = f"{TITLES[block.origin]}, on GPT-2 124M"
+    title = f"{TITLES[block.origin]}, on {block.about}"
     markup = (
         f'<aside class="om-document"><p>The document prints (<cite>{html.escape(title)}</cite>):</p>'
         f"<pre>{html.escape(block.text)}</pre></aside>"

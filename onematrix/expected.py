@@ -11,7 +11,8 @@ A file holds one block a printed cell:
     ---
     rank 9 of 50257
 
-For `gpt2` these are the documents' own blocks, and `claim:` names the document.
+For `gpt2` these are the documents' own blocks, and `claim:` names the document. `about:` names what a block is about
+where that is not GPT-2 124M.
 """
 
 import json
@@ -44,11 +45,11 @@ class Figure:
     @property
     def unit(self) -> Decimal:
         """One in the last place that is printed."""
-        return Decimal(1).scaleb(self.value.as_tuple().exponent)
+        return Decimal(1).scaleb(int(self.value.as_tuple().exponent))
 
     @property
     def whole(self) -> bool:
-        return self.value.as_tuple().exponent >= 0
+        return int(self.value.as_tuple().exponent) >= 0
 
     @property
     def number(self) -> int | float:
@@ -124,6 +125,7 @@ class Block:
         slack: words -> how far a figure after them may be off, in units of its last place, and why.
         pins: pin -> which figure of the block (from 1) is this value rounded.
         origin: which document prints it; empty for our own files.
+        about: what the document measured.
         needs_training: whether random weights must fail it.
     """
 
@@ -135,6 +137,7 @@ class Block:
     slack: dict[str, tuple[int, str]] = field(default_factory=dict)
     pins: dict[str, int] = field(default_factory=dict)
     origin: str = ""
+    about: str = "GPT-2 124M"
     needs_training: bool = False
 
     def pinned(self) -> dict[str, Figure]:
@@ -192,6 +195,8 @@ def read_setting(settings: dict, line: str, where: str) -> None:
     match key, value.split():
         case "reading", [*_]:
             settings["reading"] = value
+        case "about", [*_]:
+            settings["about"] = value
         case "also", [*_]:
             settings["also"] = (*settings.get("also", ()), value)
         case "slack", [*_]:
@@ -207,7 +212,7 @@ def read_setting(settings: dict, line: str, where: str) -> None:
         case "needs", ["training"]:
             settings["needs_training"] = True
         case _:
-            raise ValueError(f"{where}: expected reading, also, slack, pin, claim or needs, got {line!r}")
+            raise ValueError(f"{where}: expected reading, about, also, slack, pin, claim or needs, got {line!r}")
 
 
 def block(model: str, cell: str) -> Block:

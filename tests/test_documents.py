@@ -31,6 +31,11 @@ def run(shown, monkeypatch):
     return compare
 
 
+def test_a_block_about_other_models_says_so(shown):
+    documents.document("press-wolf")
+    assert "Weight tying, part 3, on a published table" in shown[0]["text/plain"]
+
+
 def test_a_block_is_quoted_with_its_document_and_pinned_figure_by_figure(shown):
     documents.document("dog-next-cat-dog")
     assert "Weight tying, part 2, on GPT-2 124M" in shown[0]["text/plain"]
