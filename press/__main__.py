@@ -1,13 +1,14 @@
 """The press's command line: `python -m press COMMAND`. The Makefile calls it for the reader."""
 
 import argparse
+import errno
 import functools
 import http.server
 import json
 import shutil
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import nbformat
@@ -18,6 +19,7 @@ from press import chapter as new_chapter
 
 HTML = execute.BUILD / "html"
 FACTS = execute.BUILD / "facts.json"
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @contextmanager
@@ -192,13 +194,23 @@ def main(argv: list[str] | None = None) -> int:
     command(serve).add_argument("--port", type=int, default=8000)
     args = parser.parse_args(argv)
     try:
-        return args.function(args)
+        with execute.alone() if "model" in args else nullcontext():
+            return args.function(args)
     except (weights.ModelError, execute.ChapterError, pages.PageError, live.LiveError, site.SiteError) as error:
         print(f"\n{error}", file=sys.stderr)
         return 1
     except UsageError as error:
         print(error, file=sys.stderr)
         return 2
+    except OSError as error:
+        if not any(f"[Errno {number}]" in str(error) for number in UNWRITABLE):
+            raise  # a mistake of ours
+        print(
+            f"\nThis machine does not let the press write: {error}\n  Finished chapters and the site that was there "
+            "are kept. Make room, or build in a folder that can be written.",
+            file=sys.stderr,
+        )
+        return 1
     except KeyboardInterrupt:
         print("\nInterrupted; finished chapters are kept.", file=sys.stderr)
         return 130

@@ -4,11 +4,13 @@ An executed chapter lies at `_build/executed/MODEL/NN_name.ipynb` beside a small
 from. It is written whole or not at all, and it is current while the record's key matches.
 """
 
+import asyncio
 import hashlib
 import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,9 @@ from pathlib import Path
 import nbformat
 import papermill
 import psutil
+from filelock import FileLock, Timeout
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 from tqdm import tqdm
 
@@ -37,6 +42,8 @@ BUILD = ROOT / "_build"
 
 CELL_SECONDS = 600  # a cell that takes longer is taken to hang
 KERNEL_BYTES = 2 << 30  # what one chapter may need: the weights, torch, and room to compute
+MEMORY_BYTES = max(3 * KERNEL_BYTES, psutil.virtual_memory().total // 2)  # where a chapter that fills memory is stopped
+OUTPUT_BYTES = 20 << 20  # a cell that says more is taken to print without end
 TELLING = ("torch", "transformers", "matplotlib", "numpy", "papermill")  # versions that every page names
 
 # What a chapter sees of the machine's environment; secrets stay outside.
@@ -45,6 +52,11 @@ ENVIRONMENT = (
     *("ONEMATRIX_CACHE", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "LD_LIBRARY_PATH"),
 )
 
+LIMIT = """\
+import resource
+resource.setrlimit(resource.RLIMIT_DATA, ({bytes}, {bytes}))"""
+
+OURS = "press-"  # how the ids of the cells begin that the press adds, first and last
 MEASURE = """\
 import resource, sys
 _peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB on Linux, bytes on macOS
@@ -145,6 +157,8 @@ def environment(threads: int, **settings: str) -> Iterator[None]:
     # one from an earlier run. So there is one directory for all chapters, and it is never removed.
     desk = BUILD / "desk"
     desk.mkdir(parents=True, exist_ok=True)
+    for left in desk.iterdir():  # by an earlier run: no chapter may depend on it
+        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
     before, stood = dict(os.environ), Path.cwd()
     kept = {name: before[name] for name in ENVIRONMENT if name in before}
     scratch = tempfile.TemporaryDirectory(prefix="press-")
@@ -172,22 +186,92 @@ def environment(threads: int, **settings: str) -> Iterator[None]:
         os.environ.update(before)
 
 
-class Announcing(NBClientEngine):
+@dataclass
+class Watch:
+    """Where a chapter is, for the bar and for the message should it fail."""
+
+    on_cell: Callable[[str], None]
+    cell: str = "the start"
+    bytes: int = 0  # that this cell has said
+    stopping: asyncio.Future | None = None  # what interrupts it
+
+    def start(self, cell_id: str) -> None:
+        self.cell, self.bytes = cell_id, 0
+        if not cell_id.startswith(OURS):
+            self.on_cell(cell_id)
+
+
+class Client(PapermillNotebookClient):
+    """papermill's client, which interrupts a cell that prints without end and keeps no more of it."""
+
+    def process_message(self, msg, cell, cell_index):
+        watch = self.nb_man.watch
+        if msg["msg_type"] in ("stream", "display_data", "update_display_data", "execute_result"):
+            before, watch.bytes = watch.bytes, watch.bytes + len(str(msg["content"]))
+            if watch.bytes > OUTPUT_BYTES:
+                if before <= OUTPUT_BYTES:
+                    watch.stopping = asyncio.ensure_future(self.km.interrupt_kernel())
+                return None
+        return super().process_message(msg, cell, cell_index)
+
+
+class Watching(NBClientEngine):
     """papermill's own engine, which also says which cell it starts."""
 
     @classmethod
-    def execute_managed_notebook(cls, nb_man, kernel_name, on_cell: Callable = print, **kwargs):
-        start = nb_man.cell_start
+    def execute_managed_notebook(cls, nb_man, kernel_name, watch: Watch, execution_timeout: int, **_):
+        begin = nb_man.cell_start
 
-        def announced(cell, cell_index=None, **more):
-            on_cell(cell["id"])
-            return start(cell, cell_index, **more)
+        def start(cell, cell_index=None, **more):
+            watch.start(cell["id"])
+            return begin(cell, cell_index, **more)
 
-        nb_man.cell_start = announced
-        return super().execute_managed_notebook(nb_man, kernel_name, **kwargs)
+        nb_man.watch, nb_man.cell_start = watch, start
+        settings = {"kernel_name": kernel_name, "timeout": execution_timeout, "startup_timeout": 60}
+        Client(nb_man, force_raise_errors=True, **settings).execute()  # a tag on a cell allows no error
 
 
-papermill_engines.register("announcing", Announcing)
+papermill_engines.register("watching", Watching)
+
+
+def source(chapter: str) -> nbformat.NotebookNode:
+    """A chapter as its author wrote it; what an earlier run left in it is dropped.
+
+    Raises:
+        ChapterError: it is no notebook, cells cannot be told apart, or it would not take the model that it is given.
+    """
+    path = NOTEBOOKS / f"{chapter}.ipynb"
+
+    def wrong(what: str) -> ChapterError:
+        return ChapterError(f"{chapter}: {what}.\n  Mend notebooks/{path.name}; the other chapters are kept.")
+
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        ids = [cell.get("id") for cell in raw["cells"]]
+    except OSError as failure:
+        raise wrong(f"it cannot be read ({failure.strerror})") from failure
+    except (ValueError, RecursionError) as failure:
+        raise wrong(f"it is not JSON ({failure})") from failure
+    except (TypeError, KeyError, AttributeError) as failure:
+        raise wrong("it is JSON, but no notebook: expected an object with a list of cells") from failure
+    for place, name in enumerate(ids, start=1):
+        if not name or not isinstance(name, str):
+            raise wrong(f"cell {place} has no id. Every cell needs one, a name for what it shows")
+        if name in ids[: place - 1]:
+            raise wrong(f"cells {ids.index(name) + 1} and {place} both have the id {name}; an id is used once")
+    try:
+        nbformat.validate(raw)
+        notebook = nbformat.from_dict(raw)
+    except (nbformat.ValidationError, ValueError, TypeError, KeyError, AttributeError) as failure:
+        raise wrong(f"it is not a notebook of format 4.5 ({getattr(failure, 'message', failure)})") from failure
+    parameters = [cell.id for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    if len(parameters) != 1:
+        told = "no cell" if not parameters else f"cells {', '.join(parameters)}"
+        raise wrong(f'{told} tagged "parameters", expected one. It would not run on the model that the page names')
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    return notebook
 
 
 def execute(chapter: str, manifest: dict, into: Path, on_cell: Callable[[str], None], kernel: str = "python3") -> Run:
@@ -203,69 +287,105 @@ def execute(chapter: str, manifest: dict, into: Path, on_cell: Callable[[str], N
         ChapterError: a cell raised, hung, or took the kernel with it; the message names it.
     """
     started = datetime.now(UTC)
-    made_from = key(chapter, manifest)
-    target = into / f"{chapter}.ipynb"
-    into.mkdir(parents=True, exist_ok=True)
-    at = ["the start"]
-
-    def note(cell_id: str) -> None:
-        at[0] = cell_id
-        on_cell(cell_id)
-
-    with tempfile.TemporaryDirectory(prefix=f".{chapter}-", dir=into) as scratch:
-        source, result = Path(scratch) / "source.ipynb", Path(scratch) / "result.ipynb"
-        notebook = nbformat.read(NOTEBOOKS / f"{chapter}.ipynb", as_version=4)
-        notebook.cells.append(nbformat.v4.new_code_cell(MEASURE, id="press-measure"))
-        nbformat.write(notebook, source)
-        try:
+    watch = Watch(on_cell)
+    try:
+        made_from = key(chapter, manifest)
+        target = into / f"{chapter}.ipynb"
+        into.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{chapter}-", dir=into) as scratch:
+            asked, result = Path(scratch) / "source.ipynb", Path(scratch) / "result.ipynb"
+            notebook = source(chapter)
+            notebook.cells.insert(0, nbformat.v4.new_code_cell(LIMIT.format(bytes=MEMORY_BYTES), id=f"{OURS}limit"))
+            notebook.cells.append(nbformat.v4.new_code_cell(MEASURE, id=f"{OURS}measure"))
+            nbformat.write(notebook, asked)
             papermill.execute_notebook(
-                source,
+                asked,
                 result,
                 parameters={"MODEL": manifest["name"]},
-                engine_name="announcing",
+                engine_name="watching",
                 kernel_name=kernel,
                 progress_bar=False,
                 request_save_on_cell_execute=False,
                 execution_timeout=CELL_SECONDS,
-                on_cell=note,
+                watch=watch,
             )
-        except Exception as error:
-            raise ChapterError(explain(chapter, at[0], error)) from error
-        executed = nbformat.read(result, as_version=4)
-        peak = int("".join(o["text"] for o in executed.cells.pop()["outputs"] if o["output_type"] == "stream"))
-        nbformat.write(executed, result)
-        run = Run(
-            chapter=chapter,
-            path=target,
-            key=made_from,
-            seconds=(datetime.now(UTC) - started).total_seconds(),
-            peak_bytes=peak,
-            date=started.isoformat(timespec="seconds"),
-            versions={"python": platform.python_version()} | {name: version(name) for name in TELLING},
-            model=manifest,
-        )
-        record = {k: v for k, v in asdict(run).items() if k != "path"}
-        record["sha256"] = hashlib.sha256(result.read_bytes()).hexdigest()
-        # The record goes first out and last in: a kill between the two leaves a chapter that is not current.
-        target.with_suffix(".json").unlink(missing_ok=True)
-        result.replace(target)
-        note_file = Path(scratch) / "record.json"
-        note_file.write_text(json.dumps(record, indent=1), encoding="utf-8")
-        note_file.replace(target.with_suffix(".json"))
+            executed = nbformat.read(result, as_version=4)
+            executed.cells.pop(0)
+            peak = int("".join(o["text"] for o in executed.cells.pop()["outputs"] if o["output_type"] == "stream"))
+            nbformat.write(executed, result)
+            run = Run(
+                chapter=chapter,
+                path=target,
+                key=made_from,
+                seconds=(datetime.now(UTC) - started).total_seconds(),
+                peak_bytes=peak,
+                date=started.isoformat(timespec="seconds"),
+                versions={"python": platform.python_version()} | {name: version(name) for name in TELLING},
+                model=manifest,
+            )
+            record = {k: v for k, v in asdict(run).items() if k != "path"}
+            record["sha256"] = hashlib.sha256(result.read_bytes()).hexdigest()
+            note_file = Path(scratch) / "record.json"
+            note_file.write_text(json.dumps(record, indent=1), encoding="utf-8")
+            # The record goes first out and last in: a kill between the two leaves a chapter that is not current.
+            target.with_suffix(".json").unlink(missing_ok=True)
+            result.replace(target)
+            note_file.replace(target.with_suffix(".json"))
+    except ChapterError:
+        raise
+    except Exception as error:
+        raise ChapterError(explain(chapter, watch, error)) from error
     return run
 
 
-def explain(chapter: str, cell: str, error: Exception) -> str:
+def explain(chapter: str, watch: Watch, error: Exception) -> str:
     """One message for a chapter that failed: chapter, cell, the line it stopped at, the error, what to do."""
-    if isinstance(error, papermill.PapermillExecutionError):
-        plain = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(error.traceback))
-        stopped = re.findall(r"^-+> (\d+ .*)$", plain, flags=re.M)  # innermost last; the cell's own line is first
-        where = f", line {stopped[0]}" if stopped else ""
-        what = f"{error.ename}: {error.evalue}"
-    else:
-        where = ""
-        what = traceback.format_exception_only(error)[-1].strip()
-    return f"{chapter}, cell {cell}{where}\n  {what}\n  Open notebooks/{chapter}.ipynb and run it up to this cell."
+    where = ""
+    todo = f"Open notebooks/{chapter}.ipynb and run it up to this cell."
+    match error:
+        case papermill.PapermillExecutionError():
+            plain = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(error.traceback))
+            stopped = re.findall(r"^-+> (\d+ .*)$", plain, flags=re.M)  # innermost last; the cell's own line is first
+            where = f", line {stopped[0]}" if stopped else ""
+            what = f"{error.ename}: {error.evalue}"
+        case CellTimeoutError():
+            what = f"CellTimeoutError: it did not end within {CELL_SECONDS} seconds"
+        case DeadKernelError():
+            what = "DeadKernelError: its kernel ended in the middle: killed, out of memory, or told to exit"
+        case OSError():
+            what = f"its outcome could not be written ({error}). What was there before is kept"
+            todo = "Make room, or let the folder be written to, and run again."
+        case _:
+            what = traceback.format_exception_only(error)[-1].strip()
+    if watch.bytes > OUTPUT_BYTES:
+        what = f"it printed more than {OUTPUT_BYTES >> 20} MB and was stopped ({what.partition(':')[0]})"
+    if watch.cell == f"{OURS}measure" and isinstance(error, ValueError):
+        what = "it has replaced print or sys.stdout, so that nothing it says can be trusted"
+    return f"{chapter}, cell {watch.cell}{where}\n  {what}\n  {todo}"
+
+
+def length(chapter: str) -> int:
+    """How many cells a chapter has as it runs; none where it cannot, which is told when its turn comes."""
+    try:
+        return len(source(chapter).cells) + 1  # papermill adds the one with the model's name
+    except ChapterError:
+        return 0
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Keep a second press waiting while one builds in this tree."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(BUILD / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print("Another press is at work in this tree. Waiting for it.", flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def cores() -> int:
@@ -305,12 +425,13 @@ def execute_fresh(
     Raises:
         ChapterError: at least one chapter failed; the message has every failure.
     """
-    cells = sum(c.cell_type == "code" for n in names for c in nbformat.read(NOTEBOOKS / f"{n}.ipynb", 4).cells)
     runs, failures = [], []
+    for leftover in into.glob(".[0-9][0-9]_*"):
+        shutil.rmtree(leftover, ignore_errors=True)  # what a killed run left behind
     with (
         environment(threads, **settings),
         warm.kernels(manifest["name"]) as kernel,
-        tqdm(total=cells, unit="cell", disable=None) as bar,
+        tqdm(total=sum(map(length, names)), unit="cell", disable=None) as bar,
         ThreadPoolExecutor(side_by_side) as pool,
     ):
 

@@ -10,6 +10,7 @@ sees. Where there is no safe fork (anywhere but Linux) chapters get ordinary ker
                               the warm parent: imports, loads, forks
 """
 
+import ctypes
 import json
 import os
 import selectors
@@ -24,6 +25,7 @@ from importlib import import_module
 from pathlib import Path
 
 READY = b"ready\n"
+PR_SET_CHILD_SUBREAPER = 36  # of Linux
 
 
 @contextmanager
@@ -73,6 +75,7 @@ class Parent:
 
     def __init__(self, door: str):
         self.kernels: dict[int, socket.socket] = {}  # process id -> the connection that asked
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a kernel leaves running becomes our child
         self.selector = selectors.DefaultSelector()
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(door)
@@ -111,15 +114,28 @@ class Parent:
             kernel, status = os.waitpid(-1, os.WNOHANG)
             if kernel == 0:
                 return
-            with self.kernels.pop(kernel) as line:
+            if kernel not in self.kernels:
+                continue  # something that a kernel had left running
+            line = self.kernels.pop(kernel)
+            self.end_orphans()
+            with line:
                 if line in self.selector.get_map():
                     self.selector.unregister(line)
                     line.sendall(f"{abs(os.waitstatus_to_exitcode(status))}\n".encode())
+
+    def end_orphans(self) -> None:
+        """End what the chapters that are over have left running."""
+        for child in psutil.Process().children():
+            if child.pid not in self.kernels:
+                child.kill()
 
     def leave(self, _) -> None:
         """The press is gone, however it went: leave nothing running."""
         for kernel in self.kernels:
             os.kill(kernel, signal.SIGKILL)
+            os.waitpid(kernel, 0)
+        self.kernels.clear()
+        self.end_orphans()
         sys.exit()
 
 
@@ -153,6 +169,8 @@ def warm_up(model: str) -> None:
 if __name__ == "__main__":
     if "-S" in sys.orig_argv:
         sys.exit(ask(*sys.argv[1:]))
+    import psutil
+
     door, model = sys.argv[1:]
     warm_up(model)
     parent = Parent(door)
