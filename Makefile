@@ -5,7 +5,7 @@ PORT ?= 8000
 BIN := .venv/bin
 PRESS := $(BIN)/python -m press
 
-.PHONY: help book serve test reproduce rehearse record mutants repeat chapter address pdf clean
+.PHONY: help book serve check test reproduce rehearse record mutants repeat chapter address pdf clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -16,9 +16,13 @@ book: .venv/ready  ## execute the chapters and build the site (MODEL=gpt2|smollm
 serve: .venv/ready  ## show the site on this machine (PORT=8000)
 	@$(PRESS) serve --port $(PORT)
 
-test: .venv/ready-to-test  ## lint, unit tests, the executed chapters, the built site
+check: .venv/ready-to-test  ## the quick checks: lint, format, typed figures in prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/biome check
+	@$(BIN)/python -m press.prose
+
+test: check  ## the quick checks, unit tests, the executed chapters, the built site
 	@$(PRESS) book --model smollm2-135m
 	$(BIN)/python -m pytest
 
