@@ -72,16 +72,14 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def verify(path: Path, size: int, digest: str, remedy: str = "") -> None:
+def verify(path: Path, size: int | None, digest: str | None, remedy: str = "") -> None:
     """Raise ModelError, which ends with the remedy, unless the file has exactly this size (bytes) and SHA-256."""
     if not path.is_file():
         raise ModelError(f"{path} is missing; expected a file of {size} bytes. {remedy}".rstrip())
-    found = path.stat().st_size
-    if found != size:
+    if (found := path.stat().st_size) != size:
         raise ModelError(f"{path} has {found} bytes, expected {size}. {remedy}".rstrip())
-    found = sha256(path)
-    if found != digest:
-        raise ModelError(f"{path} has SHA-256 {found}, expected {digest}. {remedy}".rstrip())
+    if (hashed := sha256(path)) != digest:
+        raise ModelError(f"{path} has SHA-256 {hashed}, expected {digest}. {remedy}".rstrip())
 
 
 # ------------------------------------------------------------------ GPT-2, from the Hub
@@ -152,16 +150,17 @@ def wait_for_hub(source: Source) -> str:
     """Ask the Hub for the model's weights, three times where it is busy; returns why it refuses, or nothing."""
     from huggingface_hub import constants
 
-    for pause in (1, 2, None):
+    pauses = [1, 2]
+    while True:
         response = ask_hub(source)
         if response is None:
             return "is not asked (HF_HUB_OFFLINE is set)" if constants.HF_HUB_OFFLINE else "did not answer in time"
         if response.status_code < 400:
             return ""
         told = f"answered {response.status_code} {response.reason_phrase}"
-        if response.status_code not in BUSY or pause is None:
+        if response.status_code not in BUSY or not pauses:
             return told
-        asked = response.headers.get("Retry-After", "")
+        asked, pause = response.headers.get("Retry-After", ""), pauses.pop(0)
         wait = int(asked) if asked.isdecimal() else pause
         if wait > HUB_PATIENCE:
             return f"{told} and asks to wait {wait} seconds"
@@ -242,13 +241,14 @@ def from_hub(source: Source, filename: str, force: bool) -> Path:
 
     if refuse_long_waits not in (hooks := get_session().event_hooks["response"]):
         hooks.append(refuse_long_waits)
-    for pause in (1, 2, None):
+    pauses = [1, 2]
+    while True:
         try:
             return Path(hf_hub_download(source.origin, filename, revision=source.revision, force_download=force))
         except HfHubHTTPError as failure:
-            if failure.response.status_code not in BUSY or pause is None:
+            if failure.response.status_code not in BUSY or not pauses:
                 raise
-            time.sleep(pause)
+            time.sleep(pauses.pop(0))
 
 
 def refuse_long_waits(response) -> None:
@@ -418,10 +418,12 @@ def folder(name: str) -> Path:
         with FileLock(target.with_suffix(".lock")) if os.access(target.parent, os.W_OK) else nullcontext():
             if not is_whole(target, what):
                 make(what, target)
-    except OSError as failure:
+    except ModelError:
+        raise
+    except Exception as failure:  # a full disk reaches us as an error of its own from each library that writes
         raise ModelError(
-            f"{what.title} could not be kept in {target}: {failure}. Nothing half-made is left there. Make room, or "
-            "name another folder in ONEMATRIX_CACHE."
+            f"{what.title} could not be kept in {target}: {type(failure).__name__}: {failure}. Nothing half-made is "
+            "left there. Make room, or name another folder in ONEMATRIX_CACHE."
         ) from failure
     return target
 

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -286,7 +287,7 @@ def execute(chapter: str, manifest: dict, into: Path, on_cell: Callable[[str], N
     Raises:
         ChapterError: a cell raised, hung, or took the kernel with it; the message names it.
     """
-    started = datetime.now(UTC)
+    started, clock = datetime.now(UTC), time.monotonic()
     watch = Watch(on_cell)
     try:
         made_from = key(chapter, manifest)
@@ -317,7 +318,7 @@ def execute(chapter: str, manifest: dict, into: Path, on_cell: Callable[[str], N
                 chapter=chapter,
                 path=target,
                 key=made_from,
-                seconds=(datetime.now(UTC) - started).total_seconds(),
+                seconds=time.monotonic() - clock,  # the date may be set back meanwhile
                 peak_bytes=peak,
                 date=started.isoformat(timespec="seconds"),
                 versions={"python": platform.python_version()} | {name: version(name) for name in TELLING},

@@ -71,6 +71,8 @@ def stage(executed: Mapping[str, Path], facts: Mapping, into: Path) -> None:
 
 def check(chapter: str, notebook: NotebookNode) -> None:
     """Refuse what no reader should see: errors and this machine's paths."""
+    if not notebook.cells[0].source.startswith("# "):
+        raise PageError(f"{chapter}, cell {notebook.cells[0].id}: a chapter begins with its title, '# Title'")
     here = [str(place) for place in (ROOT, Path(os.path.expanduser("~"))) if len(place.parts) > 1]
     for cell in notebook.cells:
         for output in cell.get("outputs", []):

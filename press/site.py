@@ -49,6 +49,7 @@ def build(stage: Path, html: Path) -> None:
         SiteError: jupyter-book warned or failed. The message holds its warnings.
     """
     html.parent.mkdir(parents=True, exist_ok=True)
+    recover(html)
     with tempfile.TemporaryDirectory(prefix=".site-", dir=html.parent) as scratch:
         done = subprocess.run(
             [*JUPYTER_BOOK, "build", str(stage), "-W", "-n", "--keep-going", "--path-output", scratch],
@@ -111,6 +112,16 @@ def sweep(site: Path) -> None:
     for folder in sorted((p for p in (site / "_static").rglob("*") if p.is_dir()), reverse=True):
         if not any(folder.iterdir()):
             folder.rmdir()
+
+
+def recover(html: Path) -> None:
+    """Clear away what a killed build left, and put the site back that it had just taken from its place."""
+    for aside in html.parent.glob(".old-*"):
+        if not html.exists() and (aside / "site").is_dir():
+            (aside / "site").rename(html)
+        shutil.rmtree(aside, ignore_errors=True)
+    for scratch in html.parent.glob(".site-*"):
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def swap(new: Path, place: Path) -> None:
