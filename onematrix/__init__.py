@@ -1,6 +1,7 @@
 """What a chapter of *One Matrix, Two Meanings* imports.
 
 Names are loaded when they are first used, so that the press can read `onematrix.expected` without torch.
+`__init__.pyi` lists the same names for type checkers.
 """
 
 from importlib import import_module
@@ -19,6 +20,9 @@ HOMES = {
     "layer": "logit_lens",
     "closed_form": "gradients",
     "by_autograd": "gradients",
+    "step": "gradients",
+    "likeness": "tables",
+    "common_tokens": "tables",
     "pin": "pins",
     "claim": "pins",
     "reading": "pins",

@@ -14,8 +14,8 @@ from unittest import mock
 import gguf
 import numpy as np
 import torch
-from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 
 class Reader(gguf.GGUFReader):
@@ -54,7 +54,7 @@ def convert(file: Path, into: Path) -> None:
     tokenizer.save_pretrained(into)
 
 
-def values(reader: Reader, network: nn.Module) -> dict[str, Tensor]:
+def values(reader: Reader, network: PreTrainedModel) -> dict[str, Tensor]:
     """Every parameter's values in fp32, by the network's own names."""
     config = network.config
     known = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)

@@ -8,8 +8,10 @@ import html
 import io
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import matplotlib as mpl
+from cycler import cycler
 from matplotlib.figure import Figure
 
 from onematrix.pins import RECORD, emit
@@ -48,7 +50,7 @@ STYLE = {
     "axes.titlesize": 12,
     "xtick.color": MUTED,
     "ytick.color": MUTED,
-    "axes.prop_cycle": mpl.cycler(color=[LOOKUP, UNEMBED, MUTED]),
+    "axes.prop_cycle": cycler(color=[LOOKUP, UNEMBED, MUTED]),
     "lines.linewidth": 2,
     "legend.frameon": False,
     "svg.fonttype": "none",  # real text: selectable, small, in the page's own font
@@ -100,6 +102,12 @@ def svg(figure: Figure, name: str, alt: str) -> str:
         text = text.replace(colour, f"var({variable}, {colour})")
     head = f'<svg role="img" aria-label="{html.escape(alt, quote=True)}" '
     return head + re.sub(r' (?:width|height)="[\d.]+pt"', "", text[len("<svg ") :], count=2)
+
+
+def save(figure: Figure, path: Path, alt: str) -> None:
+    """Write a figure as it looks in light to a file; its ending says how (svg, png, pdf). `alt` becomes its title."""
+    with mpl.rc_context(STYLE):
+        figure.savefig(path, dpi=200, metadata={"Title": alt})
 
 
 def table(data: Mapping[str, Sequence]) -> str:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from onematrix.models import LanguageModel
+
 
 @dataclass(frozen=True)
 class Step:
@@ -49,4 +51,24 @@ def by_autograd(W: Tensor, x: Tensor, target: int) -> tuple[Tensor, Tensor]:
     """
     W, x = W.detach().clone().requires_grad_(), x.detach().clone().requires_grad_()
     loss = F.cross_entropy(F.linear(x, W)[None], torch.tensor([target]))
-    return torch.autograd.grad(loss, (W, x))
+    dW, dx = torch.autograd.grad(loss, (W, x))
+    return dW, dx
+
+
+def step(model: LanguageModel, x: Tensor, target: int) -> Step:
+    """The same step for any head: what multiplies x in each row's gradient of U, and dL/dx.
+
+    Where logits are `U x` alone this is `closed_form`. A bias, a scale or a soft cap changes p, and a scale or cap
+    also how much of the loss reaches `U x`; that part is differentiated, on V numbers.
+    """
+    scores: list[Tensor] = []  # U x, with the bias if there is one: its gradient is that of U x
+    hook = model.network.get_output_embeddings().register_forward_hook(lambda *call: scores.append(call[2]))
+    x = x.detach().clone().requires_grad_()
+    try:
+        with torch.enable_grad():
+            log_p = F.log_softmax(model.head(x), dim=0)
+            rows, dx = torch.autograd.grad(-log_p[target], (scores[0], x))
+    finally:
+        hook.remove()
+    log_p = log_p.detach()
+    return Step(log_p.exp(), -log_p[target].item(), rows, dx)

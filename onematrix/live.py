@@ -16,6 +16,7 @@ import gzip
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +102,7 @@ def ranks(scores: Tensor, chosen: list[list[int]]) -> list[list[int]]:
 class Strings:
     """The tokens that one file names: each once, and referred to by its place."""
 
-    def __init__(self, names: list[str], first: list[int] = ()):
+    def __init__(self, names: list[str], first: Sequence[int] = ()):
         self.names, self.place = names, {i: n for n, i in enumerate(first)}
 
     def __call__(self, ids: list[int]) -> list[int]:
@@ -221,7 +222,7 @@ def nearest(unit: Tensor) -> list[tuple[list[int], list[int]]]:
     Args:
         unit: (V, d) the rows at length one, so that one product gives all cosines of a block.
     """
-    found = []
+    found: list[tuple[list[int], list[int]]] = []
     for block in tqdm(torch.arange(len(unit)).split(BLOCK), desc="live: neighbours", unit="block", disable=None):
         scores = unit[block] @ unit.T
         scores[torch.arange(len(block)), block] = -torch.inf
@@ -247,7 +248,7 @@ def predictions(model: LanguageModel, unit: Tensor, near: list) -> dict[int, lis
         word -> for each frame: the word's own rank, the ranks of its nearest rows, the K best predictions,
         their probabilities, and their ranks among the rows near the word.
     """
-    found = {i: [] for i in words(model)}
+    found: dict[int, list] = {i: [] for i in words(model)}
     begun = [read_once(model, frame) for frame in FRAMES]
     with tqdm(total=len(found) * len(FRAMES), desc="live: predictions", unit="prompt", disable=None) as bar:
         for ids in torch.tensor(list(found)).split(2 * BLOCK):

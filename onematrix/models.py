@@ -1,15 +1,21 @@
 """A language model as the book needs it: its two matrices, its residual stream, its tokens."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onematrix import families, places
 from onematrix.tokens import shown
 from onematrix.weights import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class LanguageModel:
         blocks, final_norm: the transformer blocks and the norm before the unembedding.
     """
 
-    def __init__(self, network: nn.Module, tokenizer, manifest: dict):
+    def __init__(self, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, manifest: dict):
         self.network = network.eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.name, self.title = manifest["name"], manifest["title"]

@@ -10,8 +10,9 @@ import pytest
 import torch
 import transformers
 from small_models import MANIFEST, randomise, tokenizer
+from torch.nn import functional as F
 
-from onematrix import ModelError, families, lens
+from onematrix import ModelError, closed_form, families, lens, step
 from onematrix.models import LanguageModel
 
 PROMPT = [7, 3, 19, 4]
@@ -145,6 +146,32 @@ def test_logits_are_scores_and_what_the_family_adds(model, name):
     change = added["gemma2"] if "capped" in name else added.get(family, lambda z: z)
     torch.testing.assert_close(change(scores), states.logits, atol=1e-5, rtol=1e-5)
     assert torch.allclose(scores, states.logits, atol=1e-3) is (family not in added and "capped" not in name)
+
+
+def test_a_step_is_the_gradient_through_the_whole_head(model):
+    x, target = model.states(PROMPT).x, 5
+    made = step(model, x, target)
+    x_leaf = x.clone().requires_grad_()
+    model.U.requires_grad_(True)
+    try:
+        loss = F.cross_entropy(model.head(x_leaf)[None], torch.tensor([target]))
+        dU, dx = torch.autograd.grad(loss, (model.U, x_leaf))
+    finally:
+        model.U.requires_grad_(False)
+    torch.testing.assert_close(torch.outer(made.rows, x), dU, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(made.x, dx, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(made.p, model.states(PROMPT).logits[-1].softmax(dim=0), atol=1e-6, rtol=1e-5)
+    assert made.loss == pytest.approx(loss.item(), rel=1e-5)
+    assert not made.p.requires_grad
+    assert not model.network.get_output_embeddings()._forward_hooks
+
+
+def test_a_step_is_the_closed_form_where_logits_are_scores_alone():
+    model = opened("llama")
+    x = model.states(PROMPT).x
+    made, closed = step(model, x, 5), closed_form(model.U, x, 5)
+    for one, other in ((made.p, closed.p), (made.rows, closed.rows), (made.x, closed.x)):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
 
 
 def test_gemmas_rows_enter_times_the_root_of_their_width():
