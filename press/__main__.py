@@ -16,6 +16,7 @@ import nbformat
 from onematrix import weights
 from press import UsageError, claims, compare, execute, ledger, live, pages, site, unchanged
 from press import chapter as new_chapter
+from press import report as one_page
 
 HTML = execute.BUILD / "html"
 FACTS = execute.BUILD / "facts.json"
@@ -105,6 +106,19 @@ def reproduce(args: argparse.Namespace) -> int:
     return 0 if claims.all_hold(facts) else 1
 
 
+def report(args: argparse.Namespace) -> int:
+    """Run the chapters on any model and write one page: its figures, and which claims hold."""
+    times: dict[str, float] = {}
+    with timed(times, "model"):
+        manifest = execute.prepare(chosen(args.model) if args.model == "auto" else args.model)
+    with timed(times, "chapters"):
+        facts = one_page.write(manifest, args.out)
+    print(one_page.tally([claim for claim in facts["claims"] if claim["kind"] == "statement"]))
+    print(took(times))
+    print(args.out)
+    return 0
+
+
 def record(args: argparse.Namespace) -> int:
     """Write what the chapters print on our own model into tests/printed; a person reviews the diff."""
     runs = run_chapters(chosen(args.model), {})
@@ -183,6 +197,9 @@ def main(argv: list[str] | None = None) -> int:
     command(reproduce, model="gpt2")
     command(record, model="smollm2-135m")
     command(repeat, model="smollm2-135m")
+    any_model = command(report)
+    any_model.add_argument("model", help="a known name, a folder, or owner/name@revision")
+    any_model.add_argument("--out", type=Path, default=Path("report.html"))
     both = command(changes)
     both.add_argument("before")
     both.add_argument("after")

@@ -33,7 +33,7 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 from tqdm import tqdm
 
-from onematrix import weights
+from onematrix import places, weights
 from press import warm
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -101,12 +101,14 @@ def chapters() -> list[str]:
 def prepare(model: str) -> dict:
     """Make a model's folder where it is not there yet, and return its manifest.
 
-    Runs in a process of its own, because making a folder needs torch and the press does not.
+    One of the book's own is made in a process of its own, because that needs torch and the press does not.
 
     Raises:
         onematrix.ModelError: the model is unknown or cannot be had.
     """
-    name = weights.source(model).name
+    name = places.resolve(model)
+    if name not in weights.SOURCES:
+        return places.locate(name)[1]
     code = (
         "import sys\nfrom onematrix import weights\n"
         "try: weights.folder(sys.argv[1])\nexcept weights.ModelError as e: print(e); sys.exit(1)"
@@ -134,8 +136,8 @@ def key(chapter: str, manifest: dict) -> str:
 
 
 def home(manifest: dict) -> Path:
-    """Where a model's executed chapters lie."""
-    return BUILD / "executed" / manifest["name"]
+    """Where a model's executed chapters lie. A model's name may be a path."""
+    return BUILD / "executed" / re.sub(r"[^\w.@-]+", "_", manifest["name"]).strip("_")
 
 
 def current(chapter: str, manifest: dict) -> Run | None:

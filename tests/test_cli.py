@@ -258,6 +258,15 @@ def test_the_program_is_installed_and_completes_commands_and_models():
         assert set(done.stdout.split()) == completed
 
 
+def test_a_report_is_made_by_the_press():
+    """What the press answers and its exit code come through; the page is tested in test_report.py."""
+    program = Path(sys.executable).parent / "onematrix"
+    done = subprocess.run([program, "report", "gpt-2"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "There is no model 'gpt-2' here. Did you mean gpt2" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_reader_who_leaves_ends_it_quietly(tiny):
     code = "import sys; from onematrix import cli; sys.argv[1:1] = []; cli.main()"
     command = [sys.executable, "-c", code, "lens", "The dog", "--model", str(tiny / "tied"), "-f", "json"]
