@@ -222,8 +222,9 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         if not any(f"[Errno {number}]" in str(error) for number in UNWRITABLE):
             raise  # a mistake of ours
+        told = error.args[0][0][-1] if isinstance(error, shutil.Error) else error  # the first of many files
         print(
-            f"\nThis machine does not let the press write: {error}\n  Finished chapters and the site that was there "
+            f"\nThis machine does not let the press write: {told}\n  Finished chapters and the site that was there "
             "are kept. Make room, or build in a folder that can be written.",
             file=sys.stderr,
         )
