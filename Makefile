@@ -5,7 +5,7 @@ PORT ?= 8000
 BIN := .venv/bin
 PRESS := $(BIN)/python -m press
 
-.PHONY: help book serve check test reproduce rehearse record mutants repeat chapter address pdf clean
+.PHONY: help book serve check test reproduce rehearse record mutants repeat bench chapter address pdf clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,9 @@ mutants: .venv/ready-to-test  ## break figures and code on purpose: every break 
 
 repeat: .venv/ready  ## run the chapters several ways: which printed figure moves?
 	@$(PRESS) repeat --model smollm2-135m
+
+bench: .venv/ready-to-test  ## measure the book beside what people use instead (SECTIONS="load compute", all if none)
+	@$(BIN)/python -m bench $(SECTIONS)
 
 chapter: .venv/ready  ## a new chapter to start from (NAME=13_my_question TITLE="My question")
 	@$(PRESS) chapter "$(NAME)" "$(TITLE)"
