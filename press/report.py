@@ -40,11 +40,11 @@ def write(manifest: Mapping, file: Path) -> dict:
     """
     stops: dict[str, str] = {}
     try:
-        execute.execute_all(dict(manifest))
+        runs = execute.execute_all(dict(manifest))
     except execute.ChapterError as stopped:
         told = str(stopped).split("\n\n")
         stops = {message.partition(",")[0]: message for message in told}
-    runs = [run for name in execute.chapters() if (run := execute.current(name, dict(manifest)))]
+        runs = [run for name in execute.chapters() if (run := execute.current(name, dict(manifest)))]
     if not runs:
         raise execute.ChapterError("\n\n".join(stops.values()))
     facts = claims.gather(runs)
