@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onematrix.models import LanguageModel
+from onematrix.rows import in_range
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,17 @@ class Step:
     x: Tensor
 
 
+def fitting(W: Tensor, x: Tensor, target: int) -> None:
+    """Raise ValueError where W (V, d), x (d,) and a target below V do not fit together."""
+    if W.ndim != 2 or x.shape != W.shape[1:]:
+        raise ValueError(f"expected W (V, d) and x (d,) of one width, got {tuple(W.shape)} and {tuple(x.shape)}")
+    in_range(target, len(W), "rows")
+
+
 @torch.no_grad()
 def closed_form(W: Tensor, x: Tensor, target: int) -> Step:
     """The documents' three formulas: W (V, d), x (d,). The V x d gradient is never stored."""
+    fitting(W, x, target)
     log_p = F.log_softmax(W @ x, dim=0)
     p = log_p.exp()
     rows = p.clone()
@@ -49,6 +58,7 @@ def by_autograd(W: Tensor, x: Tensor, target: int) -> tuple[Tensor, Tensor]:
     W and x are copies cut from the network, so that a tied matrix does not also collect the
     gradient that reaches it through the lookup.
     """
+    fitting(W, x, target)
     W, x = W.detach().clone().requires_grad_(), x.detach().clone().requires_grad_()
     loss = F.cross_entropy(F.linear(x, W)[None], torch.tensor([target]))
     dW, dx = torch.autograd.grad(loss, (W, x))
@@ -62,6 +72,7 @@ def step(model: LanguageModel, x: Tensor, target: int) -> Step:
     also how much of the loss reaches `U x`; that part is differentiated, on V numbers.
     """
     scores: list[Tensor] = []  # U x, with the bias if there is one: its gradient is that of U x
+    in_range(target, model.V, "rows")
     hook = model.network.get_output_embeddings().register_forward_hook(lambda *call: scores.append(call[2]))
     x = x.detach().clone().requires_grad_()
     try:

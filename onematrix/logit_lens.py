@@ -19,8 +19,12 @@ def lens(model: LanguageModel, states: States, position: int = -1, *, norm: bool
         norm: apply the final norm to each layer first (the usual reading); False reads the raw stream.
 
     Raises:
-        ValueError: the raw stream of a model whose rows are narrower than its stream (some sizes of OPT).
+        ValueError: a position that is not in the prompt, or the raw stream of a model whose rows are narrower than
+            its stream (some sizes of OPT).
     """
+    length = len(states.ids)
+    if not -length <= position < length:
+        raise ValueError(f"position {position} is out of range for a prompt of {length} tokens")
     stream = states.normed if norm else states.stream
     if stream.shape[-1] != model.d:
         raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,8 @@ from torch import Tensor
 from onematrix import families, places
 from onematrix.tokens import shown
 from onematrix.weights import ModelError
+
+MANY = 12  # tokens that a message shows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -110,8 +113,9 @@ class LanguageModel:
         """The id of a text that is exactly one token; ValueError shows the tokens where it is not."""
         found = self.ids(text)
         if len(found) != 1:
-            pieces = ", ".join(self.shown(i) for i in found) or "nothing"
-            raise ValueError(f"{shown(text)} is not one token of {self.title}: it reads {pieces}")
+            pieces = ", ".join(self.shown(i) for i in found[:MANY]) or "nothing"
+            pieces += f" and {len(found) - MANY} more" if len(found) > MANY else ""
+            raise ValueError(f"{shown(text[:80])} is not one token of {self.title}: it reads {pieces}")
         return found[0]
 
     def has(self, text: str) -> bool:
@@ -135,9 +139,15 @@ class LanguageModel:
             state it returns.
 
         Raises:
+            TypeError: neither a text nor whole numbers.
             ValueError: empty prompt, ids out of range, or more tokens than the context holds.
+            ModelError: the pass gives values that are not finite.
         """
-        ids = self.ids(prompt) if isinstance(prompt, str) else list(prompt)
+        try:
+            ids = self.ids(prompt) if isinstance(prompt, str) else [operator.index(i) for i in prompt]
+        except TypeError as wrong:
+            given = " ".join(f"{prompt!r}"[:80].split())
+            raise TypeError(f"a prompt is a text or a list of token ids, got {given}") from wrong
         if not ids:
             raise ValueError("the prompt is empty: give at least one token")
         if min(ids) < 0 or max(ids) >= self.V:
@@ -153,6 +163,8 @@ class LanguageModel:
         finally:
             for hook in hooks:
                 hook.remove()
+        if not torch.isfinite(logits).all():
+            raise ModelError(f"{self.title} gives logits that are not finite: its weights are damaged.")
         stream = torch.cat([*entered, families.leaving(left[0])])
         return States(torch.tensor(ids), stream, self.final_norm(stream), logits)
 

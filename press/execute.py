@@ -165,6 +165,8 @@ def environment(threads: int, **settings: str) -> Iterator[None]:
     before, stood = dict(os.environ), Path.cwd()
     kept = {name: before[name] for name in ENVIRONMENT if name in before}
     scratch = tempfile.TemporaryDirectory(prefix="press-")
+    if not kept.keys() & {"HOME", "USERPROFILE"}:  # Jupyter cannot do without one
+        kept |= {"HOME": scratch.name, "ONEMATRIX_CACHE": str(weights.cache())}
     os.environ.clear()
     os.environ.update(kept)
     os.environ.update(
