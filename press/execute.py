@@ -264,11 +264,14 @@ def source(chapter: str) -> nbformat.NotebookNode:
             raise wrong(f"cell {place} has no id. Every cell needs one, a name for what it shows")
         if name in ids[: place - 1]:
             raise wrong(f"cells {ids.index(name) + 1} and {place} both have the id {name}; an id is used once")
+    written_in = raw.get("nbformat"), raw.get("nbformat_minor")
+    if written_in[0] != 4 or not isinstance(written_in[1], int) or written_in[1] < 5:
+        raise wrong(f"it is written in notebook format {written_in[0]}.{written_in[1]}, expected 4.5")
     try:
         nbformat.validate(raw)
         notebook = nbformat.from_dict(raw)
     except (nbformat.ValidationError, ValueError, TypeError, KeyError, AttributeError) as failure:
-        raise wrong(f"it is not a notebook of format 4.5 ({getattr(failure, 'message', failure)})") from failure
+        raise wrong(f"it is not a valid notebook ({getattr(failure, 'message', failure)})") from failure
     parameters = [cell.id for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
     if len(parameters) != 1:
         told = "no cell" if not parameters else f"cells {', '.join(parameters)}"

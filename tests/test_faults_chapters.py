@@ -88,6 +88,7 @@ BROKEN = {  # whole files, and what is said of them
     "not_json": ("{", ": it is not JSON (Expecting property name"),
     "empty": ("", ": it is not JSON (Expecting value"),
     "list": ("[]", ": it is JSON, but no notebook"),
+    "deep": ('{"cells": ' + "[" * 100_000, ": it is not JSON"),
     "no_cells": ('{"nbformat": 4}', ": it is JSON, but no notebook"),
 }
 
@@ -112,8 +113,9 @@ def broken_notebooks() -> dict[str, tuple[str, str]]:
     add("same_id", ": cells 3 and 4 both have the id one", lambda n: n.cells[3].update(id="one"))
     add("no_parameters", ': no cell tagged "parameters"', lambda n: n.cells.pop(1))
     add("more_parameters", ": cells parameters, one tagged", lambda n: n.cells[2].metadata.update(tags=["parameters"]))
-    add("other_kind", ": it is not a notebook of format 4.5", lambda n: n.cells[2].update(cell_type="other"))
-    add("no_source", ": it is not a notebook of format 4.5", lambda n: n.cells[2].pop("source"))
+    add("other_kind", ": it is not a valid notebook", lambda n: n.cells[2].update(cell_type="other"))
+    add("old", ": it is written in notebook format 4.4, expected 4.5", lambda n: n.update(nbformat_minor=4))
+    add("no_source", ": it is not a valid notebook", lambda n: n.cells[2].pop("source"))
     return found
 
 
