@@ -137,3 +137,27 @@ def place() -> dict:
         "revision": run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT).strip(),
         "versions": versions(),
     }
+
+
+def seconds(way: Callable) -> float:
+    """How long this took; what it returned is let go after the clock was read."""
+    start = time.perf_counter()
+    kept = way()
+    took = time.perf_counter() - start
+    del kept
+    return took
+
+
+def height(way: Callable) -> float:
+    """How many bytes more than before torch held at once while this ran."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        kept = way()
+    del kept
+    held = highest = 0
+    for event in seen.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            highest = max(highest, held)
+    return highest

@@ -5,7 +5,6 @@ Measured in a process of the peers' environment: `python -m bench.compute REPEAT
 
 import json
 import sys
-import time
 from collections.abc import Callable
 
 from bench import common
@@ -21,12 +20,11 @@ def measure(repeat: int | None) -> dict:
     return {"series": json.loads(said.splitlines()[-1]), "notes": [NOTE]}
 
 
-NOTE = (
-    "All in fp32 on SmolLM2-135M's own W (49152 x 576). `W @ x` is the floor: what reading W once costs here. From the "
-    "prompt: the forward pass and the lens of all blocks. A difference is from the same computed in float64, over the "
-    "largest value there; plain: by torch's `cosine_similarity`, by the loop, by autograd, in fp32 too. Memory is what "
-    "torch's allocator holds at its height, by torch.profiler."
-)
+NOTE = """\
+All in fp32 on SmolLM2-135M's own W (49152 x 576). `W @ x` is the floor: what reading W once costs here. From the
+prompt: the forward pass and the lens of all blocks. A difference is from the same computed in float64, over the largest value
+there; plain: by torch's `cosine_similarity`, by the loop, by autograd, in fp32 too. Memory is what torch's allocator
+holds at its height, by torch.profiler."""
 
 
 def series(repeat: int) -> dict[str, list[float]]:
@@ -72,16 +70,12 @@ def series(repeat: int) -> dict[str, list[float]]:
 
     def timed(name: str) -> float:
         with torch.set_grad_enabled("autograd" in name):
-            start = time.perf_counter()
-            kept = ways[name]()
-            seconds = time.perf_counter() - start
-            del kept
-        return seconds
+            return common.seconds(ways[name])
 
     found = common.in_turn({name: lambda name=name: timed(name) for name in ways}, repeat)
     found |= differences(model, states.stream[:, -1], dog, x, target, ways)
-    found["extra memory of a step"] = [height(lambda: closed_form(W, x, target))]
-    found["extra memory of a step by autograd"] = [height(lambda: by_autograd(W, x, target))]
+    found["extra memory of a step"] = [common.height(lambda: closed_form(W, x, target))]
+    found["extra memory of a step by autograd"] = [common.height(lambda: by_autograd(W, x, target))]
     return found
 
 
@@ -161,21 +155,6 @@ def norm64(model, stream):
 def difference(found, exact) -> float:
     """The largest difference over the largest value."""
     return ((found.double() - exact).abs().max() / exact.abs().max()).item()
-
-
-def height(way: Callable) -> float:
-    """How many bytes more than before torch held at once while this ran."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        kept = way()
-    del kept
-    held = highest = 0
-    for event in seen.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            highest = max(highest, held)
-    return highest
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from bench import common
@@ -40,12 +39,11 @@ def measure(repeat: int | None) -> dict:
     return {"series": found, "notes": [NOTE]}
 
 
-NOTE = (
-    "`load` finds and checks the folder, opens the network and the tokenizer; `from_pretrained` opens the network of "
-    "the same folder and nothing else. Both after torch and transformers are imported, each in a fresh process, with the "
-    "file in the system's cache. Memory of two at once: both have answered a prompt and are still there; a page that "
-    "both hold counts half for each. A conversion's seconds do not count the imports."
-)
+NOTE = """\
+`load` finds and checks the folder, opens the network and the tokenizer; `from_pretrained` opens the network of the same
+folder and nothing else. Both after torch and transformers are imported, each in a fresh process, with the file in the
+system's cache. Memory of two at once: both have answered a prompt and are still there; a page that both hold counts
+half for each. A conversion's seconds do not count the imports."""
 
 
 def child(*arguments) -> dict:
@@ -82,7 +80,7 @@ def proportional(pid: int) -> int:
 def load(*_) -> dict:
     from onematrix import models
 
-    return {"seconds": seconds(lambda: models.load(common.MODEL))}
+    return {"seconds": common.seconds(lambda: models.load(common.MODEL))}
 
 
 def from_pretrained(*and_the_tokenizer) -> dict:
@@ -94,7 +92,7 @@ def from_pretrained(*and_the_tokenizer) -> dict:
         network = transformers.AutoModelForCausalLM.from_pretrained(folder)
         return network, transformers.AutoTokenizer.from_pretrained(folder) if and_the_tokenizer else None
 
-    return {"seconds": seconds(plain)}
+    return {"seconds": common.seconds(plain)}
 
 
 def prompt(*_) -> dict:
@@ -116,7 +114,7 @@ def convert(into: str) -> dict:
 
     Path(into).mkdir(exist_ok=True)
     source = weights.source(common.MODEL)
-    return {"seconds": seconds(lambda: source.make(source, Path(into)))}
+    return {"seconds": common.seconds(lambda: source.make(source, Path(into)))}
 
 
 def convert_plainly(into: str) -> dict:
@@ -134,7 +132,7 @@ def convert_plainly(into: str) -> dict:
         fresh.save_pretrained(into)
         transformers.AutoTokenizer.from_pretrained(**here).save_pretrained(into)
 
-    return {"seconds": seconds(plain)}
+    return {"seconds": common.seconds(plain)}
 
 
 def compare(ours: str, plain: str) -> dict:
@@ -146,14 +144,6 @@ def compare(ours: str, plain: str) -> dict:
     for name in a.keys() & b.keys():
         differing += int((a[name].view(dtype=torch.int32) != b[name].view(dtype=torch.int32)).sum())
     return {"differing": differing}
-
-
-def seconds(way) -> float:
-    start = time.perf_counter()
-    kept = way()
-    took = time.perf_counter() - start
-    del kept
-    return took
 
 
 if __name__ == "__main__":

@@ -86,11 +86,11 @@ COMPARISONS = (
     *(
         Comparison(SCALE, f"exponent of {what} in {axis}", None, 1.1, unit="")
         for axis, measured in {
-            "V": ("neighbours", "step", "lens", "memory of a step"),
-            "d": ("neighbours", "step", "lens", "memory of a step"),
+            "V": ("neighbours", "step", "lens", "memory of a step", "memory of a lens"),
+            "d": ("neighbours", "step", "lens"),
             "blocks": ("lens", "memory of a lens"),
             "positions": ("states", "memory of states"),
-            "chapters": ("execution", "memory of execution"),
+            "chapters": ("execution",),
         }.items()
         for what in measured
     ),
