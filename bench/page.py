@@ -28,9 +28,9 @@ TIMES = """() => {
 }"""
 NOTE = f"""\
 Chromium, a phone's screen, the processor slowed {SLOWER} times, 1.6 Mbit/s with 150 ms a request, an empty cache,
-chapter {build.CHAPTER}. Interactive: the last task of over 50 ms has ended and the document is read, and none follows for two
-seconds. Other hosts are not found: jupyter-book's page asks for mathematics and icons there, which would only add to
-its time. Bytes: what the server sent, uncompressed for both."""
+chapter {build.CHAPTER}. Interactive: the last task of over 50 ms has ended and the document is read, and none follows
+for two seconds. Other hosts are not found: jupyter-book's page asks for mathematics and icons there, which would only
+add to its time. Bytes: what the server sent, uncompressed for both."""
 
 
 def measure(repeat: int | None) -> dict:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from statistics import median
+from types import SimpleNamespace
 
 from bench import common
 
@@ -169,7 +170,8 @@ def llama(depth: int):
     shape = {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": depth}
     heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True}
     said = {"name": "random", "title": "random", "revision": "", "sha256": "", "trained": False}
-    return LanguageModel(LlamaForCausalLM(LlamaConfig(**shape, **heads)), None, said)
+    no_words = SimpleNamespace(model_max_length=AXES["positions"][-1])  # no question here is asked in words
+    return LanguageModel(LlamaForCausalLM(LlamaConfig(**shape, **heads)), no_words, said)
 
 
 if __name__ == "__main__":
