@@ -23,8 +23,8 @@ def measure(repeat: int | None) -> dict:
 NOTE = """\
 All in fp32 on SmolLM2-135M's own W (49152 x 576). `W @ x` is the floor: what reading W once costs here. From the
 prompt: the forward pass and the lens of all blocks. A difference is from the same computed in float64, over the
-largest value there; plain: by torch's `cosine_similarity`, by the loop, by autograd, in fp32 too. Memory is what torch's
-allocator holds at its height, by torch.profiler."""
+largest value there; plain: by torch's `cosine_similarity`, by the loop, by autograd, in fp32 too. Memory is what
+torch's allocator holds at its height, by torch.profiler."""
 
 
 def series(repeat: int) -> dict[str, list[float]]:

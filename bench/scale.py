@@ -64,20 +64,24 @@ def draw(points: dict[str, list[Point]]) -> None:
     """Each axis's seconds over those at its smallest size, and the linear line beside."""
     from onematrix import figures
 
+    colours = {"neighbours": figures.LOOKUP, "step": figures.UNEMBED, "lens": figures.INK}
     figure, places = figures.new(9.6, 3.4, ncols=len(AXES), sharey=True)
     for place, axis in zip(places, AXES, strict=True):
+        first, last = AXES[axis][0], AXES[axis][-1]
+        place.plot([first, last], [1, last / first], color=figures.MUTED, linestyle=":", label="linear")
         for name, line in points.items():
             what, _, on = name.rpartition(" in ")
             if on == axis and not what.startswith("memory"):
-                sizes, values = zip(*line, strict=True)
-                place.plot(sizes, [v / values[0] for v in values], marker="o", markersize=3, label=what)
-        first, last = AXES[axis][0], AXES[axis][-1]
-        place.plot([first, last], [1, last / first], color=figures.MUTED, linestyle=":", label="linear")
+                values = [value / line[0][1] for _, value in line]
+                colour = colours.get(what, figures.MUTED)
+                place.plot([size for size, _ in line], values, marker="o", markersize=4, color=colour, label=what)
         place.set(xscale="log", yscale="log", title=axis)
         place.minorticks_off()
         place.set_xticks([first, last], [f"{first:,}", f"{last:,}"])
-        place.legend(fontsize=9)
-    places[0].set_ylabel("times the smallest size's seconds")
+        place.set_yticks(ticks := [1, 2, 4, 8, 16], list(map(str, ticks)))
+    places[0].set_ylabel("seconds, smallest size = 1")
+    named = {label: line for place in places for line, label in zip(*place.get_legend_handles_labels(), strict=True)}
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=len(named), frameon=False)
     figures.save(figure, common.ROOT / "bench" / "scale.svg", "Seconds against size on logarithmic axes")
 
 
