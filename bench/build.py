@@ -100,7 +100,9 @@ def press(place: Path) -> tuple[float, str]:
 def took(said: str) -> dict[str, float]:
     """The seconds of each stage, as the press tells them: `Took model 0.3 s, chapters 20.1 s, ...`."""
     line = next(line for line in said.splitlines() if line.startswith("Took "))
-    return {name: float(seconds) for name, seconds in re.findall(r"([a-z ]+?) ([\d.]+) s", line.removeprefix("Took"))}
+    return {
+        name: float(seconds) for name, seconds in re.findall(r"([a-z][a-z ]*) ([\d.]+) s", line.removeprefix("Took "))
+    }
 
 
 def jupyter_book(place: Path, clean: bool = False) -> tuple[float, str]:

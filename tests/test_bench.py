@@ -5,8 +5,9 @@ import time
 import psutil
 import pytest
 
-from bench import common, table
+from bench import build, common, scale, table
 from bench.table import COMPARISONS, Comparison
+from press.__main__ import took
 
 RATIO = Comparison("load", "ours", "theirs", 0.5)
 BOUND = Comparison("load", "ours", None, 1.0)
@@ -93,6 +94,22 @@ def test_ways_are_tried_in_turn():
     assert order == list("ABCABC")
     assert found["D"] == [7.0, 7.0]
     assert [len(values) for values in found.values()] == [2, 2, 2, 2]
+
+
+def test_the_exponent_of_growth_is_the_power():
+    for power in (0.5, 1, 2):
+        assert scale.slope([(n, 3e-6 * n**power) for n in (10, 100, 1000)]) == pytest.approx(power)
+
+
+def test_every_exponent_that_has_a_goal_is_of_an_axis_that_is_measured():
+    named = [c.ours for c in COMPARISONS if c.section == "scale"]
+    assert {name.rpartition(" in ")[2] for name in named} == set(scale.AXES)
+
+
+def test_the_presss_own_account_of_its_seconds_is_read():
+    times = {"model": 0.25, "chapters": 61.0, "live pieces": 0.1, "site": 12.34}
+    said = f"chapters ...\n  01_x  2.0 s, 700 MB\n\n{took(times)}\nMeasured on ..."
+    assert build.took(said) == pytest.approx(times, abs=0.06)
 
 
 def test_a_command_that_fails_says_what_it_said():
