@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -72,9 +73,11 @@ def tree() -> Path:
 
 
 def lay_out(place: Path) -> None:
-    """Lay out the last commit's files there, in place of what was."""
-    run(["rm", "-rf", place])
-    place.mkdir(parents=True)
+    """Lay out the last commit's files there, in place of what was; what was built there stays, for what can use it."""
+    place.mkdir(parents=True, exist_ok=True)
+    for path in place.iterdir():
+        if path.name != "_build":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     run(["bash", "-c", f"git archive HEAD | tar -x -C '{place}'"], cwd=ROOT)
 
 
