@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 WORDS_A_MINUTE = 200
 PAPERMILL_TAG = "injected-parameters"
-# Strings that a spreadsheet would run as a formula get an apostrophe in front.
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# Strings that a spreadsheet would run as a formula get an apostrophe in front, and so does what begins with one.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 
 
 class PageError(RuntimeError):
