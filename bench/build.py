@@ -33,8 +33,9 @@ edited is {CHAPTER}, by one comment in its set-up cell; its prose, by a line in 
 
 def measure(repeat: int | None) -> dict:
     tree, force, cache = common.tree(), common.WORK / "force", common.WORK / "cache"
-    print("First builds, which are not measured ...", flush=True)
+    print("The press's first build, which is not measured ...", flush=True)
     press(tree)
+    print("The first build with jupyter-book's cache, which is not measured ...", flush=True)
     peer(force, "force")
     peer(cache, "cache")
     jupyter_book(cache)
