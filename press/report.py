@@ -6,6 +6,7 @@ claims count as not asked.
 """
 
 import html
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -122,7 +123,7 @@ def chapter(name: str, notebook: nbformat.NotebookNode, facts: Mapping) -> str:
     """A chapter's drawings, and the values that it pinned."""
     outputs = [o for cell in notebook.cells for o in cell.get("outputs", [])]
     drawings = [
-        pages.slim(o["data"]["text/html"]).replace('id="figure-', f'id="{name}-figure-')
+        re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", pages.slim(o["data"]["text/html"]))  # unique on the page
         for o in outputs
         if 'class="om-figure"' in o.get("data", {}).get("text/html", "")
     ]

@@ -119,6 +119,9 @@ def test_the_page_needs_nothing_else_and_names_no_folder_of_this_machine(untied,
     assert not re.search(r'\b(src|href)="(?!#)', untied)
     assert not re.search(r"url\((?!#)|@import|<script", untied)
     assert str(book) not in untied
+    ids = re.findall(r'\bid="([^"]+)"', untied)
+    assert len(ids) == len(set(ids)) > 1
+    assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', untied)) <= set(ids)
 
 
 def test_on_a_tied_model_every_chapter_runs(book, capsys):
