@@ -16,10 +16,11 @@ book: .venv/ready  ## execute the chapters and build the site (MODEL=gpt2|smollm
 serve: .venv/ready  ## show the site on this machine (PORT=8000)
 	@$(PRESS) serve --port $(PORT)
 
-check: .venv/ready-to-test  ## the quick checks: lint, format, typed figures in prose
+check: .venv/ready-to-test  ## the quick checks: lint, format, types, typed figures in prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/biome check
+	$(BIN)/mypy
 	@$(BIN)/python -m press.prose
 
 test: check  ## the quick checks, unit tests, the executed chapters, the built site
