@@ -373,6 +373,11 @@ def resolve(name: str) -> str:
     return "gpt2" if here or hub_answers(gpt2) else "smollm2-135m"
 
 
+def present() -> list[str]:
+    """The book's models whose folders are in the cache. Nothing is fetched or asked for."""
+    return [name for name in SOURCES if (cache() / name / MANIFEST).is_file()]
+
+
 def manifest(directory: Path) -> dict:
     """What a model's folder says of itself."""
     return json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
