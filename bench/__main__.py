@@ -1,6 +1,7 @@
 """Run the benchmark's sections one after the other, and write what they measured after each."""
 
 import argparse
+import signal
 import sys
 from importlib import import_module
 
@@ -31,6 +32,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite end stops what was started, too
     try:
         sys.exit(main())
     except KeyboardInterrupt:
