@@ -64,6 +64,13 @@ def test_workflows_take_no_more_rights_than_they_say_and_end(path):
         assert "github.event" not in script  # what a stranger wrote must not become a command
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_by_commit_and_say_their_version(path):
+    used = re.findall(r"uses: (.*)", path.read_text(encoding="utf-8"))
+    assert used
+    assert [line for line in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[\d.]+", line)] == []
+
+
 def test_the_oldest_transformers_is_what_the_package_allows():
     """The test workflow reads it out of pyproject.toml with this expression."""
     (script,) = [s for s in scripts(ROOT / ".github" / "workflows" / "test.yml") if "transformers==" in s]
