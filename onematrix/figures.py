@@ -12,7 +12,10 @@ from pathlib import Path
 
 import matplotlib as mpl
 from cycler import cycler
+from matplotlib.colors import same_color
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.text import Text
 
 from onematrix.pins import RECORD, emit
 
@@ -88,8 +91,18 @@ def safe(text: str) -> str:
     return text.replace("$", r"\$")
 
 
+def in_style(figure: Figure) -> None:
+    """Bring into the style what was added after `new`: a legend, or text without a colour of its own, would be black."""
+    for text in figure.findobj(Text):
+        if same_color(text.get_color(), "black"):
+            text.set_color(INK)
+    for legend in figure.findobj(Legend):
+        legend.get_frame().set(facecolor=PAPER, edgecolor=GRID)
+
+
 def svg(figure: Figure, name: str, alt: str) -> str:
     """The figure as one `<svg>` element: colours as CSS variables, ids that no other figure has."""
+    in_style(figure)
     buffer = io.StringIO()
     with mpl.rc_context(STYLE):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})

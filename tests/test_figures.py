@@ -121,3 +121,20 @@ def test_show_gives_the_figure_its_words_and_its_data_as_plain_values(emitted):
     assert kept["columns"] == ["token", "p", "rank"]
     assert kept["data"] == {"token": ['" a"'], "p": [0.5], "rank": [3]}
     assert [type(kept["data"][column][0]) for column in kept["columns"]] == [str, float, int]
+
+
+@pytest.mark.parametrize("frame", [True, False])
+def test_a_legend_and_plain_text_added_later_are_drawn_in_the_styles_colours(frame):
+    """Black would not be seen on dark paper, nor a white box be read in it."""
+    figure, ax = figures.new()
+    ax.plot([0, 1], [0, 1], label="a line")
+    ax.legend(frameon=frame)
+    ax.text(0.5, 0.5, "plain")
+    ax.text(0.5, 0.2, "coloured", color=figures.LOOKUP)
+    drawn = figures.svg(figure, "legend", "A line.")
+    for text in ("a line", "plain"):
+        (style,) = re.findall(rf'<text style="([^"]*)"[^>]*>{text}</text>', drawn)
+        assert f"fill: var(--om-ink, {figures.INK})" in style
+    assert f"fill: var(--om-lookup, {figures.LOOKUP})" in re.search(r'<text style="([^"]*)"[^>]*>coloured', drawn)[1]
+    assert "#ffffff" not in drawn
+    assert "#cccccc" not in drawn
