@@ -92,7 +92,7 @@ def safe(text: str) -> str:
 
 
 def in_style(figure: Figure) -> None:
-    """Bring into the style what was added after `new`: a legend, or text without a colour of its own, would be black."""
+    """Bring into the style what was added after `new`: a legend and text without a colour of its own are black."""
     for text in figure.findobj(Text):
         if same_color(text.get_color(), "black"):
             text.set_color(INK)
