@@ -17,6 +17,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from tqdm import tqdm
 from transformers import DynamicCache
 
 from onematrix.logit_lens import layer, lens
+from onematrix.many import is_word
 from onematrix.models import LanguageModel, load
 from onematrix.rows import cosine, top
 from onematrix.tokens import shown
@@ -237,8 +239,7 @@ def words(model: LanguageModel) -> list[int]:
     for frame in FRAMES:
         order = model.states(frame).logits[-1].argsort(descending=True)
         best[order] = torch.minimum(best[order], torch.arange(model.V))
-    word = [i for i in best.argsort(stable=True).tolist() if model.text(i)[:1] == " " and model.text(i)[1:].isalpha()]
-    return word[:WORDS]
+    return list(islice((i for i in best.argsort(stable=True).tolist() if is_word(model.text(i))), WORDS))
 
 
 def predictions(model: LanguageModel, unit: Tensor, near: list) -> dict[int, list]:

@@ -16,7 +16,7 @@ from onematrix import weights
 from press import execute
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("live", "models", "rows", "logit_lens", "tokens")  # of onematrix: what the data depend on
+SOURCES = ("live", "models", "families", "rows", "logit_lens", "many", "tokens")  # that the data depend on
 KEY = "made-from"
 
 

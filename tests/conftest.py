@@ -1,4 +1,4 @@
-"""What the browser tests share: the built site, served on loopback, and Chromium."""
+"""What tests share: a machine without models; and for the browser the built site, served on loopback, and Chromium."""
 
 import functools
 import http.server
@@ -31,6 +31,20 @@ def needed(reason: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch) -> Path:
+    """A machine with no models and no network; nothing outside `tmp_path` is read or written."""
+    from huggingface_hub import constants
+
+    from onematrix import models
+
+    monkeypatch.setenv("ONEMATRIX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(models, "OPEN", [])
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ import threading
 
 import pytest
 import torch
-from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from small_models import gpt2_network, into_hub_cache, llama_network, tokenizer
 
@@ -20,14 +19,7 @@ from onematrix import ModelError, load, models, places, weights
 COMMIT = "f" * 40
 
 
-@pytest.fixture(autouse=True)
-def machine(tmp_path, monkeypatch):
-    """A machine with no models and no network."""
-    monkeypatch.setenv("ONEMATRIX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(models, "OPEN", [])
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("machine")
 
 
 @pytest.fixture

@@ -18,10 +18,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub import constants
 from small_models import gpt2_network, into_hub_cache, pinned, real_tokenizer, tokenizer
 
-from onematrix import ModelError, load, models, weights
+from onematrix import ModelError, load, weights
 
 REVISION = "f" * 40
 
@@ -37,16 +36,6 @@ def tiny_files(tmp_path_factory):
     into = tmp_path_factory.mktemp("tiny")
     write_tiny(into)
     return into
-
-
-@pytest.fixture
-def machine(tmp_path, monkeypatch):
-    """A machine with no models and no network; nothing outside `tmp_path` is read or written."""
-    monkeypatch.setenv("ONEMATRIX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(models, "OPEN", [])
-    return tmp_path
 
 
 @pytest.fixture
