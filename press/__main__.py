@@ -56,7 +56,7 @@ def run_chapters(name: str, times: dict[str, float]) -> list[execute.Run]:
 
 
 def notebooks(runs: list[execute.Run]) -> dict[str, nbformat.NotebookNode]:
-    return {run.chapter: nbformat.read(run.path, as_version=4) for run in runs}
+    return {run.chapter: execute.read(run) for run in runs}
 
 
 def took(times: dict[str, float]) -> str:
@@ -79,7 +79,7 @@ def book(args: argparse.Namespace) -> int:
     model = runs[0].model
     stage = execute.BUILD / "stage"
     shutil.rmtree(stage, ignore_errors=True)
-    pages.stage({run.chapter: run.path for run in runs}, facts, stage)
+    pages.stage(notebooks(runs), facts, stage)
     ledger.publish(facts, stage)
     with timed(times, "live pieces"):
         live.build(model, stage / "extra" / "live")

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import nbformat
 import yaml
 
 from onematrix import expected
 from onematrix.expected import Block, pieces
-from press import compare
+from press import compare, execute
 from press.execute import Run
 
 CLAIMS = Path(__file__).resolve().parent.parent / "book" / "claims.yml"
@@ -101,8 +100,7 @@ def gather(runs: Sequence[Run]) -> dict:
         claims: for each its text, lines (document, measured, difference), verdict, cell and test;
         pins: by name, chapter, cell and value.
     """
-    notebooks = {run.chapter: nbformat.read(run.path, as_version=4) for run in runs}
-    said = {chapter: compare.cells(notebook) for chapter, notebook in notebooks.items()}
+    said = {run.chapter: compare.cells(execute.read(run)) for run in runs}
     return {
         "model": runs[0].model,
         "chapters": {

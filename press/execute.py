@@ -45,6 +45,7 @@ CELL_SECONDS = 600  # a cell that takes longer is taken to hang
 KERNEL_BYTES = 2 << 30  # what one chapter may need: the weights, torch, and room to compute
 MEMORY_BYTES = max(3 * KERNEL_BYTES, psutil.virtual_memory().total // 2)  # where a chapter that fills memory is stopped
 OUTPUT_BYTES = 20 << 20  # a cell that says more is taken to print without end
+UNUSED = ("cli", "convert", "live", "tables")  # of onematrix: what no chapter imports
 TELLING = ("torch", "transformers", "matplotlib", "numpy", "papermill")  # versions that every page names
 
 # What a chapter sees of the machine's environment; secrets stay outside.
@@ -121,11 +122,10 @@ def prepare(model: str) -> dict:
 
 def key(chapter: str, manifest: dict) -> str:
     """Hash of what a chapter's outcome depends on: source, package, what the package quotes, model, versions."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(f"{chapter}\0".encode() + what_runs(NOTEBOOKS / f"{chapter}.ipynb"))
     sources = [
-        NOTEBOOKS / f"{chapter}.ipynb",
         ROOT / "requirements.txt",
-        *sorted(p for p in (ROOT / "onematrix").rglob("*.py") if p.name != "live.py"),  # no chapter imports that
+        *sorted(path for path in (ROOT / "onematrix").rglob("*.py") if path.stem not in UNUSED),
         *sorted((PRINTED / "gpt2").iterdir()),  # what `document` quotes
         *sorted((PRINTED / manifest["name"]).glob(f"{chapter}.pins.json")),  # what `your_run` compares with
     ]
@@ -133,6 +133,17 @@ def key(chapter: str, manifest: dict) -> str:
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     digest.update(f"{manifest['sha256']} {platform.python_version()} {platform.machine()}".encode())
     return digest.hexdigest()
+
+
+def what_runs(path: Path) -> bytes:
+    """Of a notebook, all that its outcome can depend on: the code cells. Of what is no notebook, everything."""
+    raw = path.read_bytes()
+    try:
+        notebook = json.loads(raw)
+        code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+        return json.dumps([notebook["metadata"], code], sort_keys=True).encode()
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return raw
 
 
 def home(manifest: dict) -> Path:
@@ -151,6 +162,24 @@ def current(chapter: str, manifest: dict) -> Run | None:
         return None
     fields = {k: v for k, v in record.items() if k != "sha256"}
     return Run(path=path, **fields)
+
+
+def read(run: Run) -> nbformat.NotebookNode:
+    """An executed chapter in the words of today: its prose may have been edited since it ran.
+
+    Raises:
+        ChapterError: the chapter as it stands now is no notebook.
+    """
+    executed = nbformat.read(run.path, as_version=4)
+    code = iter([cell for cell in executed.cells if cell.cell_type == "code"])
+    executed.cells = []
+    for cell in source(run.chapter).cells:
+        if cell.cell_type == "code":
+            cell = next(code)
+        executed.cells.append(cell)
+        if "parameters" in cell.metadata.get("tags", []):
+            executed.cells.append(next(code))  # papermill's own cell, with the model's name
+    return executed
 
 
 @contextmanager
@@ -269,7 +298,7 @@ def source(chapter: str) -> nbformat.NotebookNode:
         raise wrong(f"it is written in notebook format {written_in[0]}.{written_in[1]}, expected 4.5")
     try:
         nbformat.validate(raw)
-        notebook = nbformat.from_dict(raw)
+        notebook = nbformat.v4.to_notebook(raw)
     except (nbformat.ValidationError, ValueError, TypeError, KeyError, AttributeError) as failure:
         raise wrong(f"it is not a valid notebook ({getattr(failure, 'message', failure)})") from failure
     parameters = [cell.id for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]

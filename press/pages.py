@@ -34,11 +34,11 @@ class PageError(RuntimeError):
     """A chapter that must not be shown: names it, the cell and why."""
 
 
-def stage(executed: Mapping[str, Path], facts: Mapping, into: Path) -> None:
+def stage(executed: Mapping[str, NotebookNode], facts: Mapping, into: Path) -> None:
     """Write the tree that jupyter-book reads.
 
     Args:
-        executed: chapter name (`NN_name`) -> its executed notebook, in the book's order.
+        executed: chapter name (`NN_name`) -> its executed notebook, in the book's order; made ready for its page.
         facts: the ledger, from `press.claims.gather`.
         into: an empty or missing directory.
 
@@ -55,8 +55,7 @@ def stage(executed: Mapping[str, Path], facts: Mapping, into: Path) -> None:
     downloads = into / "extra" / "notebooks"
     downloads.mkdir(parents=True)
     rows = []
-    for chapter, path in executed.items():
-        notebook = nbformat.read(path, as_version=4)
+    for chapter, notebook in executed.items():
         check(chapter, notebook)
         clean(notebook)
         take_figures(chapter, notebook, into / "extra" / "data" / chapter)

@@ -52,7 +52,7 @@ def write(manifest: Mapping, file: Path) -> dict:
     for claim in facts["claims"]:
         if claim["chapter"] not in facts["chapters"]:
             claim["holds"] = None
-    notebooks = {run.chapter: nbformat.read(run.path, as_version=4) for run in runs}
+    notebooks = {run.chapter: execute.read(run) for run in runs}
     file.write_text(page(facts, notebooks, stops), encoding="utf-8")
     return facts
 

@@ -1,14 +1,19 @@
 """Chapters run to their end or say where they stopped, and what has not changed is not run again."""
 
+import ast
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
 import psutil
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
+from IPython.core.inputtransformer2 import TransformerManager
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+import onematrix
 from press import execute, warm
 
 MANIFEST = {"name": "gpt2-rehearsal", "title": "none", "sha256": "0"}
@@ -53,12 +58,58 @@ def test_a_chapter_runs_with_the_model_it_is_given_and_is_measured(book):
     assert execute.current("01_tiny", MANIFEST) == result
 
 
-@pytest.mark.parametrize("changed", ["notebooks/01_tiny.ipynb", "onematrix/new.py", "requirements.txt", "result"])
+@pytest.mark.parametrize("changed", ["onematrix/new.py", "requirements.txt", "tests/printed/gpt2/new.txt", "result"])
 def test_a_chapter_is_stale_when_anything_it_depends_on_changes(book, tmp_path, changed):
     result = run(book(says="print(1)"))
     target = result.path if changed == "result" else tmp_path / changed
     target.write_text((target.read_text() if target.exists() else "") + " ")
     assert execute.current("01_tiny", MANIFEST) is None
+
+
+@pytest.mark.parametrize("cells", [{"says": "print(2)"}, {"said": "print(1)"}, {"says": "print(1)", "more": "1"}, {}])
+def test_a_chapter_is_stale_when_its_code_changes(book, cells):
+    run(book(says="print(1)"))
+    book(**cells)
+    assert execute.current("01_tiny", MANIFEST) is None
+
+
+def test_prose_edited_after_a_chapter_ran_is_what_a_reader_sees(book, tmp_path):
+    """A chapter is not run again for its words; they are laid between the cells that ran."""
+    path = tmp_path / "notebooks" / f"{book(first='print(MODEL)', second='print(2)')}.ipynb"
+    result = run("01_tiny")
+    notebook = nbformat.read(path, 4)
+    for place, words in ((3, "last"), (2, "between"), (0, "title")):
+        notebook.cells.insert(place, new_markdown_cell(words, id=words))
+    nbformat.write(notebook, path)
+    assert execute.current("01_tiny", MANIFEST) == result
+    told = [(cell.id, "".join(o["text"] for o in cell.get("outputs", []))) for cell in execute.read(result).cells]
+    model = ("first", "gpt2-rehearsal\n")
+    assert [*told[:2], *told[3:]] == [
+        ("title", ""),
+        ("parameters", ""),
+        model,
+        ("between", ""),
+        ("second", "2\n"),
+        ("last", ""),
+    ]
+    assert "injected-parameters" in execute.read(result).cells[2].metadata["tags"]
+
+
+def test_what_is_left_out_of_a_chapters_key_is_imported_by_no_chapter():
+    plain = TransformerManager().transform_cell  # a cell may call pip
+    cells = [cell for name in execute.chapters() for cell in execute.source(name).cells if cell.cell_type == "code"]
+    imports = [
+        node for cell in cells for node in ast.walk(ast.parse(plain(cell.source))) if isinstance(node, ast.ImportFrom)
+    ]
+    asked = {node.module.partition(".")[2] for node in imports if node.module.startswith("onematrix.")}
+    names = [name.name for node in imports if node.module == "onematrix" for name in node.names]
+    asked |= {onematrix.HOMES.get(name, name) for name in names}
+    assert {"models", "many", "figures"} <= asked
+    assert asked & set(execute.UNUSED) == set()
+    load = "import sys, onematrix; onematrix.load('smollm2-135m'); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=True).stdout.split()
+    assert "onematrix.models" in loaded
+    assert {f"onematrix.{name}" for name in execute.UNUSED} & set(loaded) == set()
 
 
 def test_a_chapter_is_stale_on_other_weights(book):

@@ -54,9 +54,7 @@ def stage(tree, *cells, facts=FACTS):
     notebook = new_notebook(cells=[new_markdown_cell("# A title\n\nThe lead.", id="title"), *cells])
     notebook.metadata["widgets"] = {"state": {}}
     notebook.metadata["papermill"] = {"input_path": "/somewhere/01_x.ipynb"}
-    executed = tree / "executed.ipynb"
-    nbformat.write(notebook, executed)
-    pages.stage({"01_x": executed}, facts, tree / "stage")
+    pages.stage({"01_x": notebook}, facts, tree / "stage")
     return nbformat.read(tree / "stage" / "notebooks" / "01_x.ipynb", as_version=4)
 
 
