@@ -18,8 +18,6 @@ from press import UsageError, claims, compare, execute, ledger, live, pages, sit
 from press import chapter as new_chapter
 from press import report as one_page
 
-HTML = execute.BUILD / "html"
-FACTS = execute.BUILD / "facts.json"
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -30,6 +28,11 @@ def timed(times: dict[str, float], what: str):
     start = time.perf_counter()
     yield
     times[what] = time.perf_counter() - start
+
+
+def html() -> Path:
+    """Where the site lies."""
+    return execute.BUILD / "html"
 
 
 def chosen(model: str) -> str:
@@ -67,15 +70,16 @@ def book(args: argparse.Namespace) -> int:
     """Execute what changed, gather the facts, build the site; do nothing where nothing changed."""
     name = chosen(args.model)
     ready = weights.cache() / name / weights.MANIFEST
-    if ready.is_file() and (said := unchanged.said(HTML, weights.manifest(ready.parent))):
+    if ready.is_file() and (said := unchanged.said(html(), weights.manifest(ready.parent))):
         print(f"Nothing changed since the last build.\n{said}")
         return 0
-    unchanged.forget(HTML)
+    unchanged.forget(html())
     times: dict[str, float] = {}
     runs = run_chapters(name, times)
     made_from = unchanged.key(runs[0].model)
     facts = claims.gather(runs)
-    FACTS.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
+    ledger_file = execute.BUILD / "facts.json"
+    ledger_file.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
     model = runs[0].model
     stage = execute.BUILD / "stage"
     shutil.rmtree(stage, ignore_errors=True)
@@ -84,14 +88,14 @@ def book(args: argparse.Namespace) -> int:
     with timed(times, "live pieces"):
         live.build(model, stage / "extra" / "live")
     with timed(times, "site"):
-        site.build(stage, HTML)
+        site.build(stage, html())
     held = sum(claim["holds"] for claim in facts["claims"])
     said = (
         f"Measured on {model['title']} ({model['revision']}): {len(runs)} chapters, {len(facts['pins'])} figures;\n"
         f"of the documents' {len(facts['claims'])} claims {held} hold on it.\n"
-        f"Start page: {HTML / 'index.html'}   (make serve shows it)"
+        f"Start page: {html() / 'index.html'}   (make serve shows it)"
     )
-    unchanged.note(HTML, made_from, said)
+    unchanged.note(html(), made_from, said)
     print(f"\n{took(times)}\n{said}")
     return 0
 
@@ -162,17 +166,17 @@ def address(args: argparse.Namespace) -> int:
 def pdf(args: argparse.Namespace) -> int:
     """Print the whole book to one PDF with Chromium."""
     out = execute.BUILD / "one-matrix-two-meanings.pdf"
-    site.pdf(HTML, out)
+    site.pdf(html(), out)
     print(out)
     return 0
 
 
 def serve(args: argparse.Namespace) -> int:
     """Show the site on loopback until interrupted."""
-    if not (HTML / "index.html").is_file():
+    if not (html() / "index.html").is_file():
         print("There is no site yet: run `make book` first.", file=sys.stderr)
         return 1
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=HTML)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=html())
     with http.server.ThreadingHTTPServer(("127.0.0.1", args.port), handler) as server:
         print(f"http://127.0.0.1:{server.server_port}/   (stop with Ctrl-C)", flush=True)
         try:

@@ -144,8 +144,6 @@ def tree(tmp_path_factory):
         patch.setattr(execute, "CELL_SECONDS", 6)
         patch.setattr(execute, "OUTPUT_BYTES", 1 << 20)
         patch.setattr(execute, "MEMORY_BYTES", 4 << 30)
-        patch.setattr(press, "HTML", root / "_build" / "html")
-        patch.setattr(press, "FACTS", root / "_build" / "facts.json")
         yield root
 
 
