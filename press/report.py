@@ -1,12 +1,14 @@
 """One page about one model: what the book's chapters measure on it, and which of the book's claims hold.
 
 `write(manifest, file)` runs the chapters on any model that `onematrix.load` opens, and writes one HTML file that needs
-nothing else. A chapter that stops (an untied model breaks what some of them assert) is named with its reason, and its
-claims count as not asked.
+nothing else. It begins with the model's two matrices, which may be one. A chapter that stops (an untied model breaks
+what some of them assert) is named with its reason, and its claims count as not asked.
 """
 
 import html
 import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -53,11 +55,17 @@ def write(manifest: Mapping, file: Path) -> dict:
         if claim["chapter"] not in facts["chapters"]:
             claim["holds"] = None
     notebooks = {run.chapter: execute.read(run) for run in runs}
-    file.write_text(page(facts, notebooks, stops), encoding="utf-8")
+    file.write_text(page(facts, notebooks, stops, matrices(manifest["name"])), encoding="utf-8")
     return facts
 
 
-def page(facts: Mapping, notebooks: Mapping[str, nbformat.NotebookNode], stops: Mapping[str, str]) -> str:
+def matrices(name: str) -> str:
+    """What `onematrix tied` answers; in a process of its own, because that needs torch and the press does not."""
+    command = [sys.executable, "-m", "onematrix.cli", "tied", name]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def page(facts: Mapping, notebooks: Mapping[str, nbformat.NotebookNode], stops: Mapping[str, str], tied: str) -> str:
     """The page as HTML."""
     model = facts["model"]
     statements = [claim for claim in facts["claims"] if claim["kind"] == "statement"]
@@ -67,6 +75,7 @@ def page(facts: Mapping, notebooks: Mapping[str, nbformat.NotebookNode], stops: 
         f"<h1>{name} in <cite>One Matrix, Two Meanings</cite></h1>",
         f"<p>{pages.imprint(facts)}</p><p>{html.escape(tally(statements))}</p>",
         "" if model["trained"] else "<p><strong>This model is not trained: no figure here means anything.</strong></p>",
+        f"<h2>One matrix or two</h2><pre>{html.escape(tied)}</pre>",
         stopped(stops),
         "<h2>What the texts state</h2>",
         "<p>The verdict was computed by the chapter’s cell on this model; the measurement behind it stands beside.</p>",

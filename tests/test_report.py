@@ -102,6 +102,13 @@ def test_a_folder_is_reported_with_its_own_figures(untied):
     assert "<figcaption>A line.</figcaption>" in untied
 
 
+def test_the_page_begins_with_the_two_matrices(untied):
+    answer = re.search(r"<h2>One matrix or two</h2><pre>(.*?)</pre>", untied, re.S)[1]
+    assert "mine &amp; &lt;yours&gt;: V = 61, d = " in answer
+    assert "Two matrices, each " in answer
+    assert "Nearest rows that both name: " in answer
+
+
 def test_every_claim_has_its_verdict_and_one_that_was_not_asked_says_so(untied):
     assert verdicts(untied) == {"some.holds": "holds", "some.fails": "does not hold", "some.other": "not asked"}
     assert "yes &lt;b&gt;indeed&lt;/b&gt;" in untied
@@ -128,6 +135,7 @@ def test_on_a_tied_model_every_chapter_runs(book, capsys):
     page = written(book, "tied", gpt2_network())
     assert "Chapters that stopped" not in page
     assert "<h3>Chapter 02_tied</h3>" in page
+    assert "One matrix at both ends" in page
     assert verdicts(page)["some.other"] == "does not hold"  # the cell gives no verdict of it
     assert "Of 3 statements that could be asked of it, 1 hold." in capsys.readouterr().out
 
