@@ -108,7 +108,8 @@ def parts(network: PreTrainedModel) -> Parts:
     if found is None or not proves_right(network, found):
         raise ModelError(
             f"No adapter for the family {family!r}, and the common one does not fit it; "
-            f"there is one for {', '.join(sorted(FAMILIES))}."
+            f"there is one for {', '.join(sorted(FAMILIES))}. "
+            "Add a line to FAMILIES in onematrix/families.py: CONTRIBUTING.md, Add a model."
         )
     return found
 

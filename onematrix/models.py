@@ -115,7 +115,8 @@ class LanguageModel:
         if len(found) != 1:
             pieces = ", ".join(self.shown(i) for i in found[:MANY]) or "nothing"
             pieces += f" and {len(found) - MANY} more" if len(found) > MANY else ""
-            raise ValueError(f"{shown(text[:80])} is not one token of {self.title}: it reads {pieces}")
+            hint = ". A space belongs in front of the word." if text.strip() and text.endswith(" ") else ""
+            raise ValueError(f"{shown(text[:80])} is not one token of {self.title}: it reads {pieces}{hint}")
         return found[0]
 
     def has(self, text: str) -> bool:

@@ -196,7 +196,7 @@ def fetch_from_hub(source: Source, into: Path) -> None:
         told = ([f"{', '.join(missing)} {where}"] if missing else []) + list(damaged.values())
         raise ModelError(
             f"{source.title} is not here: {' '.join(told)} {constants.ENDPOINT} {refusal}. Connect to a network, "
-            "copy the snapshot into that cache, or use MODEL=smollm2-135m."
+            "copy the snapshot into that cache, or take smollm2-135m instead."
         )
     if missing or damaged or (absent and hub_answers(source)):
         for filename in (*absent, *damaged):
@@ -208,7 +208,7 @@ def download(source: Source, filename: str, into: Path) -> None:
     from huggingface_hub import constants
     from huggingface_hub.errors import RemoteEntryNotFoundError
 
-    remedy = "Try again later, or use MODEL=smollm2-135m."
+    remedy = "Try again later, or take smollm2-135m instead."
     for force in (False, True):
         try:
             got = from_hub(source, filename, force)
@@ -356,10 +356,15 @@ SOURCES = {
 }
 
 
+def offered() -> list[str]:
+    """The names a reader is told of: every trained model, and `auto`."""
+    return [*(name for name, known in SOURCES.items() if known.trained), "auto"]
+
+
 def source(name: str) -> Source:
     """The entry of that name; ModelError names the nearest known ones."""
     if name not in SOURCES:
-        near = difflib.get_close_matches(name, SOURCES, n=3, cutoff=0.3) or list(SOURCES)
+        near = difflib.get_close_matches(name, offered(), n=3, cutoff=0.3) or offered()
         raise ModelError(f"There is no model {name!r} here. Did you mean {' or '.join(near)}?")
     return SOURCES[name]
 

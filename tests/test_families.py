@@ -201,7 +201,7 @@ def test_a_family_without_positions_in_its_configuration_reads_what_its_tokenize
 
 def test_an_unknown_family_under_other_names_is_refused():
     mpt = network("Mpt", {"vocab_size": 61, "d_model": 16, "n_layers": 3, "n_heads": 2}, tied=True)
-    known = "there is one for bloom, cohere, .* qwen3"
+    known = "there is one for bloom, cohere, .* qwen3. Add a line to FAMILIES in onematrix/families.py: CONTRIBUTING.md"
     with pytest.raises(
         ModelError, match=f"No adapter for the family 'mpt', and the common one does not fit it; {known}"
     ):

@@ -103,7 +103,7 @@ def test_an_unknown_model_is_answered_with_the_nearest_known_names(machine, name
 
 
 def test_a_name_like_none_is_answered_with_all_of_them():
-    with pytest.raises(ModelError, match=r"Did you mean gpt2 or smollm2-135m or gpt2-rehearsal\?"):
+    with pytest.raises(ModelError, match=r"Did you mean gpt2 or smollm2-135m or auto\?"):
         weights.source("zzzz")
 
 
@@ -420,7 +420,7 @@ def test_without_a_hub_auto_decides_in_5_seconds_and_gpt2_fails_within_10_with_w
         "GPT-2 124M is not here: model.safetensors",
         str(machine / "hf" / "hub"),
         f"http://127.0.0.1:{port}",
-        "MODEL=smollm2-135m",
+        "or take smollm2-135m instead",
     ):
         assert part in said
     assert "\n" not in said
