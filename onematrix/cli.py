@@ -25,23 +25,44 @@ class Form(StrEnum):
 
 def known(incomplete: str) -> list[str]:
     """For completion: the book's own models."""
-    from onematrix.weights import SOURCES
+    from onematrix.weights import offered
 
-    return [name for name in ("auto", *SOURCES) if name.startswith(incomplete)]
+    return [name for name in offered() if name.startswith(incomplete)]
 
 
-NAME = "A known model (gpt2, smollm2-135m), a folder, or owner/name@revision on the Hub."
+def drawable(path: Path | None) -> Path | None:
+    """The file to draw to, refused before a model is opened where nothing can be drawn."""
+    if path and path.suffix.lower() not in (".svg", ".png", ".pdf"):
+        raise typer.BadParameter(f"a picture is svg, png or pdf, not {path.suffix or path.name}")
+    if path and not path.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.parent} to draw into")
+    return path
+
+
+def say_version(asked: bool) -> None:
+    from importlib.metadata import version
+
+    if asked:
+        print(f"onematrix {version('onematrix')}")
+        raise typer.Exit
+
+
+NAME = "A known model (gpt2, smollm2-135m), a folder, or owner/name@revision on the Hub (main without @revision)."
 Prompt = Annotated[str, typer.Argument(help="The text that the model reads.")]
 Word = Annotated[str, typer.Argument(help="One token, with its leading space if it has one.")]
 Name = Annotated[str, typer.Argument(help=NAME, autocompletion=known)]
 Model = Annotated[str, typer.Option("--model", "-m", help=f"{NAME} auto: GPT-2 or else SmolLM2.", autocompletion=known)]
 Format = Annotated[Form, typer.Option("--format", "-f", help="A table to read, or JSON.")]
 Count = Annotated[int, typer.Option("--top", "-k", help="How many tokens to list.", min=1)]
-Picture = Annotated[Path | None, typer.Option("--picture", "-p", help="Also draw it to this file (svg, png or pdf).")]
+Picture = Annotated[
+    Path | None,
+    typer.Option("--picture", "-p", help="Also draw it to this file (svg, png or pdf).", callback=drawable),
+]
+Version = Annotated[bool, typer.Option("--version", help="Say which this is.", callback=say_version, is_eager=True)]
 
 
 @app.callback()
-def about() -> None:
+def about(version: Version = False) -> None:
     """Questions about the matrix that a language model reads tokens from and predicts tokens with.
 
     Example: [bold]onematrix lens "The dog" --model gpt2 --picture dog.svg[/bold]
@@ -94,9 +115,11 @@ def lens_(
         for n, row in enumerate(found)
     ]
     wide = max(width(lm.shown(i)) for row in found for i, _ in row)
+    cells = [[f"{padded(lm.shown(i), wide)} {likely(p)}" for i, p in row] for row in found]
+    column = max(width(cell) for row in cells for cell in row) + len(",  ")
     lines = [
-        f"{layer(n):<10}  " + ",  ".join(f"{padded(lm.shown(i), wide)} {p:.3f}" for i, p in row)
-        for n, row in enumerate(found)
+        f"{layer(n):<10}  " + "".join(padded(f"{cell},", column) for cell in row[:-1]) + row[-1]
+        for n, row in enumerate(cells)
     ]
     if picture:
         draw_lens(lm, prompt, found, picture)
@@ -210,7 +233,11 @@ def opened(name: str) -> "LanguageModel":
         from onematrix.models import load
 
         logging.set_verbosity_error()
-        return load(name)
+        lm = load(name)
+        if name == "auto":
+            why = "" if lm.name == "gpt2" else ": GPT-2 is not here and the Hub does not answer"
+            print(f"auto takes {lm.name}{why}")
+        return lm
 
 
 def described(lm: "LanguageModel") -> dict[str, Any]:
@@ -226,7 +253,13 @@ def listing(rows: list[dict[str, Any]], value: str) -> list[str]:
     from onematrix.tokens import shown
 
     wide = max(width(shown(row["token"])) for row in rows)
-    return [f"{row['place']:4d}   {padded(shown(row['token']), wide)} {row[value]:.3f}" for row in rows]
+    write = likely if value == "probability" else "{:.3f}".format
+    return [f"{row['place']:4d}   {padded(shown(row['token']), wide)} {write(row[value])}" for row in rows]
+
+
+def likely(p: float) -> str:
+    """A probability to three places; a smaller one, which a model with random weights gives, to two digits."""
+    return f"{p:.3f}" if p >= 0.001 else f"{p:#.2g}"
 
 
 def likeness_lines(alike: Any) -> list[str]:
@@ -259,7 +292,7 @@ def answer(form: Form, data: dict[str, Any], lines: Iterable[str]) -> None:
     for line in lines:
         text = Text("".join(c if c.isprintable() else repr(c)[1:-1] for c in line))
         text.highlight_regex(r'"[^"]*"(?=\s)', "cyan")
-        text.highlight_regex(r"(?<=\s)\d[\d.,]*%?(?!\S)", "bold")
+        text.highlight_regex(r"(?<=\s)\d[\d.,]*(e-\d+,?)?%?(?!\S)", "bold")
         console.print(text)
 
 
@@ -270,7 +303,7 @@ def draw_lens(lm: "LanguageModel", prompt: str, found: list[list[tuple[int, floa
 
     columns = len(found[0])
     figure, ax = figures.new(1.6 + 1.7 * columns, 0.7 + 0.26 * len(found))
-    labels = [[f"{lm.shown(i)}  {p:.3f}" for i, p in row] for row in found]
+    labels = [[f"{lm.shown(i)}  {likely(p)}" for i, p in row] for row in found]
     figures.cells(ax, [[p for _, p in row] for row in found], labels)
     ax.set_xticklabels([f"{n + 1}." for n in range(columns)])
     ax.set_yticklabels([layer(n) for n in range(len(found))])
@@ -313,6 +346,8 @@ def main() -> None:
         if not hasattr(error, "format_message"):  # typer's own: a wrong option, a missing argument
             raise
         code, message = getattr(error, "exit_code", 2), error.format_message()
+        if "unexpected extra argument" in message:
+            message += ": put a text of several words in quotes"
     print(f"onematrix: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)
 

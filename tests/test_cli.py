@@ -5,13 +5,15 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from small_models import MANIFEST, gpt2_network, llama_network, tokenizer
+from transformers import MptConfig, MptForCausalLM
 
-from onematrix import cli, expected, models, neighbours
+from onematrix import cli, expected, models, neighbours, places
 from onematrix.models import LanguageModel, load
 
 SMOLLM2 = "smollm2-135m"
@@ -160,11 +162,21 @@ def test_a_picture_is_drawn(onematrix, tiny, tmp_path, arguments):
         (["next", "", "--model", "TINY"], 2, "the prompt is empty"),
         (["next", "The dog", "--top", "62", "--model", "TINY"], 2, "k must be 1 to 61, got 62"),
         (["next", "a" * 13, "--model", "TINY"], 2, "the prompt has 13 tokens; tied reads at most 12"),
-        (["neighbours", "dog", "--model", "TINY"], 2, '"dog" is not one token of tied: it reads "d", "o", "g"'),
+        (["lens", "The", "dog"], 2, "unexpected extra argument(s) (dog): put a text of several words in quotes"),
+        (["neighbours", "dog", "--model", "TINY"], 2, '"dog" is not one token of tied: it reads "d", "o", "g"\n'),
+        (
+            ["neighbours", "dog ", "--model", "TINY"],
+            2,
+            'reads "d", "o", "g", " ". A space belongs in front of the word.',
+        ),
+        (["neighbours", "  ", "--model", "TINY"], 2, 'it reads " ", " "\n'),
         (["step", "The", " bird", "--model", "TINY"], 2, '" bird" is not one token'),
-        (["lens", "The", "--model", "TINY", "--picture", "p.docx"], 2, "is not supported"),
-        (["lens", "The", "--model", "TINY", "--picture", "/nowhere/p.svg"], 1, "No such file or directory"),
-        (["tied", "gpt-2"], 1, "There is no model 'gpt-2' here. Did you mean gpt2"),
+        (["lens", "The", "--model", "./no", "--picture", "p.gif"], 2, "a picture is svg, png or pdf, not .gif"),
+        (["step", "The", " c", "--model", "./no", "--picture", "p"], 2, "a picture is svg, png or pdf, not p"),
+        (["lens", "The", "--model", "./no", "--picture", "/no/p.svg"], 2, "there is no folder /no to draw into"),
+        (["tied", "gpt-2"], 1, "There is no model 'gpt-2' here. Did you mean gpt2?"),
+        (["tied", "gpt2-rehersal"], 1, "here. Did you mean gpt2?"),
+        (["tied", "zzzz"], 1, "here. Did you mean gpt2 or smollm2-135m or auto?"),
         (["tied", "./nowhere"], 1, "There is no folder ./nowhere."),
         (["tied", "/"], 1, "/ holds no model"),
     ],
@@ -176,6 +188,22 @@ def test_a_wrong_question_is_told_in_one_line(onematrix, tiny, arguments, code, 
     assert message in said.err
     assert said.err.count("\n") == 1
     assert "\x1b" not in said.err
+
+
+def test_without_a_network_gpt2_fails_with_what_to_take(machine, onematrix):
+    said = onematrix("next", "The", "-m", "gpt2")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.endswith("copy the snapshot into that cache, or take smollm2-135m instead.\n")
+
+
+def test_a_family_without_an_adapter_says_where_one_goes(onematrix, tmp_path):
+    network = MptForCausalLM(MptConfig(vocab_size=61, d_model=16, n_layers=2, n_heads=2))
+    network.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    said = onematrix("tied", str(tmp_path))
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("onematrix: No adapter for the family 'mpt'")
+    assert said.err.endswith("Add a line to FAMILIES in onematrix/families.py: CONTRIBUTING.md, Add a model.\n")
 
 
 def test_a_mistake_of_ours_is_not_hidden(monkeypatch, onematrix, tiny):
@@ -195,7 +223,40 @@ def test_only_the_answer_goes_to_stdout(monkeypatch, onematrix, tiny):
     assert said.err == "Preparing a model (once).\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gpt2", "auto takes gpt2\n"),
+        (SMOLLM2, f"auto takes {SMOLLM2}: GPT-2 is not here and the Hub does not answer\n"),
+    ],
+)
+def test_auto_says_on_stderr_which_model_it_took(monkeypatch, onematrix, tiny, name, said):
+    tied = load(str(tiny / "tied"))
+    taken = LanguageModel(tied.network, tied.tokenizer, MANIFEST | {"name": name})
+    monkeypatch.setattr(models, "load", lambda asked: taken)
+    for question in (("next", "The"), ("next", "The", "--model", "auto"), ("tied", "auto")):
+        answer = onematrix(*question, "--format", "json")
+        assert json.loads(answer.out)["model"]["name"] == name
+        assert answer.err == said
+    assert onematrix("next", "The", "--model", name).err == ""
+
+
 # ------------------------------------------------------------------ what a terminal is shown
+
+
+def test_a_small_probability_has_two_digits_and_the_columns_stay_in_line(monkeypatch, onematrix, tiny):
+    values = {0.5: "0.500", 0.001: "0.001", 0.000999: "0.0010", 0.0003: "0.00030", 3.14e-5: "3.1e-05", 0.0: "0.0"}
+    assert {p: cli.likely(p) for p in values} == values
+    model = ("--model", str(tiny / "tied"))
+    spread = onematrix("next", "The", "--top", "61", *model).out.splitlines()
+    assert min(float(line.split()[-1]) for line in spread) > 0
+    assert len({line.rindex('" ') for line in spread}) > 1  # tokens of several widths,
+    assert len({len(line) - len(line.split()[-1]) for line in spread}) == 1  # and one column of figures
+    layers = onematrix("lens", "The dog", "--top", "61", *model).out.splitlines()
+    ends = [[match.end() for match in re.finditer(r'"[^"]*" +(?=\d)', line)] for line in layers]
+    assert len(ends[0]) == 61
+    assert all(line == ends[0] for line in ends)
+    assert not re.search(r" 0\.000\b", "".join(layers))
 
 
 def test_no_token_and_no_folder_moves_the_cursor(monkeypatch, onematrix, tiny):
@@ -256,6 +317,25 @@ def test_the_program_is_installed_and_completes_commands_and_models():
         setting = {"_ONEMATRIX_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
         done = subprocess.run([program], env=os.environ | setting, capture_output=True, text=True)
         assert set(done.stdout.split()) == completed
+
+
+def test_the_random_rehearsal_is_not_offered_but_can_be_asked_for():
+    assert cli.known("") == ["gpt2", SMOLLM2, "auto"]
+    assert places.resolve("gpt2-rehearsal") == "gpt2-rehearsal"
+
+
+def test_the_help_says_what_a_name_without_a_revision_is(onematrix):
+    assert places.resolve("foo/bar") == "foo/bar@main"
+    assert "(main without @revision)" in cli.NAME
+    for command in ("next", "tied"):
+        said = re.sub(r"[│\s]+", " ", onematrix(command, "--help").out)
+        assert cli.NAME in said
+
+
+def test_the_version_is_the_packages(onematrix):
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    said = onematrix("--version")
+    assert (said.code, said.out, said.err) == (0, f"onematrix {project['version']}\n", "")
 
 
 def test_a_report_is_made_by_the_press():
