@@ -36,8 +36,8 @@ rehearse: .venv/ready-to-test  ## the same on GPT-2's shape and tokenizer with r
 record: .venv/ready  ## write what the chapters print on SmolLM2 into tests/printed (review the diff)
 	@$(PRESS) record --model smollm2-135m
 
-mutants: .venv/ready-to-test  ## break figures and code on purpose: every break must be caught
-	@$(BIN)/python -m press.mutants
+mutants: .venv/ready-to-test  ## break figures and code on purpose: every break must be caught (CHAPTERS="07_x", all if none)
+	@$(BIN)/python -m press.mutants $(CHAPTERS)
 
 repeat: .venv/ready  ## run the chapters several ways: which printed figure moves?
 	@$(PRESS) repeat --model smollm2-135m

@@ -9,6 +9,7 @@ Two kinds:
    name one of them.
 """
 
+import argparse
 import ast
 import re
 import shutil
@@ -149,10 +150,15 @@ def mutants() -> list[Mutant]:
 
 @dataclass(frozen=True)
 class Told:
-    """What came of a mutant: whether one of its cells told, and the line that says so or says why not."""
+    """What came of a mutant: whether one of its cells told, the line that says so or says why not, whether it ran."""
 
     killed: bool
     line: str
+    runs: bool = True
+
+    @property
+    def verdict(self) -> str:
+        return "killed" if self.killed else "SURVIVED" if self.runs else "DOES NOT RUN"
 
 
 def run_with(mutant: Mutant | None, chapter: str, cells: tuple[str, ...], kernel: str) -> Told:
@@ -174,8 +180,9 @@ def run_with(mutant: Mutant | None, chapter: str, cells: tuple[str, ...], kernel
         except papermill.PapermillExecutionError as error:
             stopped = nbformat.read(result, as_version=4)
             (cell,) = {c.id for c in stopped.cells for o in c.get("outputs", []) if o.output_type == "error"}
-            told = cell in cells and error.ename in REFUSALS
-            return Told(told, f"{chapter}, cell {cell}: {error.ename} {error.evalue}".strip())
+            refused = error.ename in REFUSALS
+            line = f"{chapter}, cell {cell}: {error.ename} {error.evalue}".strip()
+            return Told(cell in cells and refused, line, runs=refused)
         said = compare.cells(nbformat.read(result, as_version=4))
     found = [told for told in differences(chapter, said) if told.cell in cells]
     return Told(bool(found), str(found[0]).splitlines()[0] if found else "")
@@ -290,16 +297,26 @@ AROUND = {
 }
 
 
-def main() -> int:
-    """Run every mutant and print killed and survived by name; 1 where one survived."""
-    killed, survived = change_figures()
-    print(f"Figures: {len(killed)} changes of one digit or one pin, {len(survived)} survived.", flush=True)
-    print("".join(f"  SURVIVED  {name}\n" for name in survived), end="")
-    told = break_code(mutants()) | {name: Told(check(), "") for name, check in AROUND.items()}
+def main(argv: list[str] | None = None) -> int:
+    """Run the mutants and print by name what came of each; 1 where one was not killed."""
+    parser = argparse.ArgumentParser(prog="press.mutants", description=__doc__.splitlines()[0])
+    parser.add_argument("chapters", nargs="*", metavar="NN_name", help="break these alone; everything if none is named")
+    chapters = parser.parse_args(argv).chapters
+    if unknown := set(chapters) - set(execute.chapters()):
+        parser.error(f"there is no chapter {', '.join(sorted(unknown))}; choose from {', '.join(execute.chapters())}")
+    survived = []
+    if not chapters:
+        print("Figures ...", flush=True)
+        killed, survived = change_figures()
+        print(f"{len(killed)} changes of one digit or one pin, {len(survived)} survived.")
+        print("".join(f"  SURVIVED  {name}\n" for name in survived), end="")
+    print("Code ...", flush=True)
+    told = break_code([mutant for mutant in mutants() if not chapters or mutant.chapter in chapters])
+    told |= {} if chapters else {name: Told(check(), "") for name, check in AROUND.items()}
     lost = sum(not t.killed for t in told.values())
-    print(f"Code: {len(told)} things made wrong, {lost} survived.")
+    print(f"{len(told)} things made wrong, {lost} not killed.")
     for name, t in told.items():
-        print(f"  {'killed  ' if t.killed else 'SURVIVED'}  {name}" + (f"\n            {t.line}" if t.line else ""))
+        print(f"  {t.verdict:<12}  {name}" + (f"\n{'':16}{t.line}" if t.line else ""))
     return 1 if survived or lost else 0
 
 

@@ -1,5 +1,7 @@
 """The mutants can still be made from the chapters as they are; `make mutants` runs them."""
 
+import re
+
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell
@@ -60,3 +62,24 @@ def test_a_pin_is_changed_beyond_what_is_accepted(value):
 @pytest.mark.parametrize("name", mutants.AROUND)
 def test_what_lies_around_the_chapters_is_told_too(name):
     assert mutants.AROUND[name]()
+
+
+def test_a_mutant_that_does_not_run_is_told_as_such_and_one_chapter_can_be_broken_alone(monkeypatch, capsys):
+    asked = []
+    told = {
+        "caught": mutants.Told(True, "here"),
+        "missed": mutants.Told(False, ""),
+        "typo": mutants.Told(False, "NameError", runs=False),
+    }
+    monkeypatch.setattr(mutants, "break_code", lambda some: asked.extend(some) or told)
+    assert mutants.main(["03_gradient_signs"]) == 1
+    assert {mutant.chapter for mutant in asked} == {"03_gradient_signs"}
+    said = capsys.readouterr().out
+    assert "3 things made wrong, 2 not killed." in said
+    assert re.findall(r"(killed|SURVIVED|DOES NOT RUN) +(\w+)$", said, flags=re.M) == [
+        ("killed", "caught"),
+        ("SURVIVED", "missed"),
+        ("DOES NOT RUN", "typo"),
+    ]
+    with pytest.raises(SystemExit):
+        mutants.main(["no_such_chapter"])
