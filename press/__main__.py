@@ -47,13 +47,14 @@ def run_chapters(name: str, times: dict[str, float]) -> list[execute.Run]:
     """Make the model ready and bring every chapter up to date on it.
 
     Raises:
-        onematrix.ModelError, ChapterError: see there; PageError: pins that no page can show.
+        onematrix.ModelError, ChapterError: see there; PageError: pins or verdicts that no page can show.
     """
     with timed(times, "model"):
         manifest = execute.prepare(name)
     with timed(times, "chapters"):
         runs = execute.execute_all(manifest)
-    if faults := compare.pin_faults(notebooks(runs)):
+    executed = notebooks(runs)
+    if faults := compare.pin_faults(executed) + claims.unlisted(executed):
         raise pages.PageError("\n".join(faults))
     return runs
 
@@ -101,13 +102,13 @@ def book(args: argparse.Namespace) -> int:
 
 
 def reproduce(args: argparse.Namespace) -> int:
-    """Run the chapters and hold every claim of the documents against them; 0 only when all hold."""
+    """Run the chapters and hold every claim of the documents against them; 0 only when each does what it must."""
     times: dict[str, float] = {}
     runs = run_chapters(chosen(args.model), times)
     facts = claims.gather(runs)
     print(claims.table(facts))
     print(took(times))
-    return 0 if claims.all_hold(facts) else 1
+    return 0 if claims.as_it_must(facts) else 1
 
 
 def report(args: argparse.Namespace) -> int:
@@ -126,8 +127,9 @@ def report(args: argparse.Namespace) -> int:
 def record(args: argparse.Namespace) -> int:
     """Write what the chapters print on our own model into tests/printed; a person reviews the diff."""
     runs = run_chapters(chosen(args.model), {})
-    compare.record(runs[0].model["name"], notebooks(runs))
-    print(f"Written: tests/printed/{runs[0].model['name']}. Look at `git diff tests/printed` before you commit.")
+    for path, is_new in compare.record(runs[0].model["name"], notebooks(runs)):
+        print(f"{'new' if is_new else 'changed'}: {path.relative_to(execute.ROOT)}")
+    print("Read it before you commit: git add --intent-to-add tests/printed && git diff tests/printed")
     return 0
 
 
@@ -152,7 +154,7 @@ def chapter(args: argparse.Namespace) -> int:
     """Make a new chapter to start from: a notebook that runs, and its place in the contents."""
     for path in new_chapter.create(args.name, args.title):
         print(path.relative_to(execute.ROOT))
-    print("Next: make book; then make record, which writes what it must print, and git diff tests/printed.")
+    print("Next: edit it, and make book; then make record, which writes what it must print from then on.")
     return 0
 
 

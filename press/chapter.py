@@ -13,6 +13,37 @@ from press import UsageError, execute
 
 NAME = re.compile(r"(\d\d)_[a-z0-9]+(_[a-z0-9]+)*")
 
+FIGURE = """\
+lengths = W.norm(dim=1)
+counts, edges = lengths.histogram(bins=30)
+
+fig, ax = figures.new()
+ax.stairs(counts, edges, fill=True, color=figures.LOOKUP)
+ax.set(xlabel="length of a row", ylabel="rows")
+figures.show(
+    fig,
+    "lengths",
+    caption="How long the rows are. Look at the width of the hill.",
+    alt=f"A histogram of {{len(W)}} lengths. Half of them lie between {{lengths.quantile(0.25):.2f}} and "
+    f"{{lengths.quantile(0.75):.2f}}.",
+    data={{"from": edges[:-1].tolist(), "to": edges[1:].tolist(), "rows": counts.tolist()}},
+)"""
+EXERCISES = (
+    ("Which token has the last row?", "print(model.shown(model.V - 1))"),
+    ("Which has the longest?", "print(model.shown(int(lengths.argmax())))"),
+    ("Which has the shortest?", "print(model.shown(int(lengths.argmin())))"),
+)
+
+
+def exercise(n: int, asks: str, solves: str) -> tuple[tuple, tuple]:
+    """The two cells of an exercise; the second is folded away."""
+    prompts = {"code_prompt_show": f"Show solution {n}", "code_prompt_hide": f"Hide solution {n}"}
+    return (
+        ("markdown", f"exercise-{n}", {}, f"### Exercise {n}\n\n{asks}"),
+        ("code", f"solution-{n}", {"tags": ["hide-cell"], "mystnb": prompts}, solves),
+    )
+
+
 # The cells of a new chapter: kind, id, metadata, source. The bootstrap cell comes from a chapter that is there.
 CELLS = (
     (
@@ -20,7 +51,8 @@ CELLS = (
         "title",
         {},
         "# {title}\n\nThe question, in two sentences: what a reader will know afterwards.\n\nWhat you will see:\n\n"
-        "- how many rows the table has, as an example of a printed figure and of one in a sentence",
+        "- how many rows the table has, as an example of a printed figure and of one in a sentence\n"
+        "- how long they are, as an example of a drawing",
     ),
     ("code", "parameters", {"tags": ["parameters"]}, 'MODEL = "auto"  # gpt2, smollm2-135m or auto'),
     ("code", "bootstrap", {"tags": ["hide-cell"]}, ""),
@@ -28,7 +60,7 @@ CELLS = (
         "code",
         "setup",
         {"tags": ["hide-input"]},
-        "from onematrix import load, pin, your_run\n\nmodel = load(MODEL)\nW = model.W\nprint(model)",
+        "from onematrix import figures, load, pin, your_run\n\nmodel = load(MODEL)\nW = model.W\nprint(model)",
     ),
     (
         "markdown",
@@ -43,17 +75,17 @@ CELLS = (
         'print(f"{{len(W)}} rows")\nassert len(W) == model.V\npin("c{number}_rows", len(W))',
     ),
     ("markdown", "rows-answer", {}, "There are {{glue:text}}`c{number}_rows` rows, one for each token."),
-    ("markdown", "summary", {}, "## Summary\n\n- One line for each thing that was seen."),
-    ("markdown", "exercises", {}, "## Exercises\n\n**First.** Which token has the last row?"),
     (
-        "code",
-        "solution-1",
-        {
-            "tags": ["hide-cell"],
-            "mystnb": {"code_prompt_show": "Show solution 1", "code_prompt_hide": "Hide solution 1"},
-        },
-        "print(model.shown(model.V - 1))",
+        "markdown",
+        "figure-lengths-question",
+        {},
+        "## How long are they?\n\nA drawing has axes with names, a caption that says what to look at, and words for "
+        "who cannot see it, made from the values that are drawn.",
     ),
+    ("code", "figure-lengths", {}, FIGURE),
+    ("markdown", "summary", {}, "## Summary\n\n- One line for each thing that was seen."),
+    ("markdown", "exercises", {}, "## Exercises"),
+    *(cell for n, (asks, solves) in enumerate(EXERCISES, start=1) for cell in exercise(n, asks, solves)),
     (
         "markdown",
         "your-run-title",

@@ -4,7 +4,7 @@
 """
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -123,6 +123,17 @@ def gather(runs: Sequence[Run]) -> dict:
     }
 
 
+def unlisted(notebooks: Mapping[str, Mapping]) -> list[str]:
+    """What executed chapters give a verdict on without it being in the list, where no page would show it."""
+    known = {claim.id for claim in claims()}
+    return [
+        f"{chapter}, cell {cell}: claim {name} is not in book/{CLAIMS.name}"
+        for chapter, notebook in notebooks.items()
+        for cell, content in compare.cells(notebook).items()
+        for name in content.claims.keys() - known
+    ]
+
+
 def row(claim: Claim, cell: compare.Cell | None) -> dict:
     """The ledger's entry of one claim."""
     if claim.printed:
@@ -221,6 +232,7 @@ def named(ids: list[str], what: str) -> str:
     return f" These {what} and should not: {', '.join(ids)}." if ids else ""
 
 
-def all_hold(facts: dict) -> bool:
-    """Whether `make reproduce` succeeded."""
-    return all(claim["holds"] for claim in facts["claims"])
+def as_it_must(facts: dict) -> bool:
+    """Whether every claim holds; in a rehearsal, whether exactly those hold that need no trained weights."""
+    trained = facts["model"]["trained"]
+    return all(claim["holds"] == (trained or not claim["needs_training"]) for claim in facts["claims"])

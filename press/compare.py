@@ -238,16 +238,18 @@ def pin_faults(notebooks: Mapping[str, Mapping]) -> list[str]:
     return found
 
 
-def record(model: str, notebooks: Mapping[str, Mapping]) -> None:
+def record(model: str, notebooks: Mapping[str, Mapping]) -> list[tuple[Path, bool]]:
     """Write what all chapters print, pin and decide as the model's record. What a person wrote in a block's head stays.
+
+    Returns:
+        the files that changed, and whether each is new.
 
     Raises:
         ValueError: no command writes this model's files, the documents' own above all.
     """
     if model not in RECORDED:
         raise ValueError(f"tests/printed/{model} is not written by a command; {', '.join(RECORDED)} is")
-    folder = expected.PRINTED / model
-    folder.mkdir(exist_ok=True)
+    files: dict[str, str] = {}
     verdicts = {}
     for chapter, notebook in notebooks.items():
         said = cells(notebook)
@@ -256,10 +258,17 @@ def record(model: str, notebooks: Mapping[str, Mapping]) -> None:
         title = (
             f"# What {chapter} prints on {model}. `make record` writes this file and keeps the heads of its blocks.\n\n"
         )
-        (folder / f"{chapter}.txt").write_text(title + "\n".join(printed), encoding="utf-8")
-        write_json(folder / f"{chapter}.pins.json", {n: v for cell in said.values() for n, v in cell.pins if ours(n)})
+        files[f"{chapter}.txt"] = title + "\n".join(printed)
+        files[f"{chapter}.pins.json"] = as_json({n: v for c in said.values() for n, v in c.pins if ours(n)})
         verdicts |= {name: holds for cell in said.values() for name, (holds, _) in cell.claims.items()}
-    write_json(folder / "claims.json", dict(sorted(verdicts.items())))
+    files["claims.json"] = as_json(dict(sorted(verdicts.items())))
+    folder = expected.PRINTED / model
+    folder.mkdir(exist_ok=True)
+    before = {name: (folder / name).read_text(encoding="utf-8") for name in files if (folder / name).exists()}
+    changed = [name for name, text in files.items() if before.get(name) != text]
+    for name in changed:
+        (folder / name).write_text(files[name], encoding="utf-8")
+    return [(folder / name, name not in before) for name in changed]
 
 
 def block_text(name: str, cell: Cell, before: Block | None) -> str:
@@ -269,8 +278,8 @@ def block_text(name: str, cell: Cell, before: Block | None) -> str:
     return f"=== {name}\n{head(before)}---\n{cell.text}\n"
 
 
-def write_json(path: Path, content: dict) -> None:
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def as_json(content: dict) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def head(block: Block | None) -> str:

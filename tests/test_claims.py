@@ -10,6 +10,7 @@ import nbformat
 import pytest
 
 from onematrix import expected
+from onematrix.pins import RECORD
 from press import claims, compare, execute, ledger
 
 FROM_DOCUMENT = re.compile(r"^(matrices|part\d)\.[a-z0-9-]+$")
@@ -144,8 +145,8 @@ def test_a_statement_holds_by_its_cells_verdict_alone():
 
 def test_reproduce_succeeds_only_when_all_hold():
     good, bad = entry(), entry(text="nothing")
-    assert claims.all_hold(facts(good))
-    assert not claims.all_hold(facts(good, bad))
+    assert claims.as_it_must(facts(good))
+    assert not claims.as_it_must(facts(good, bad))
     assert "2 claims on GPT-2: 1 hold, 1 fail." in claims.table(facts(good, bad))
 
 
@@ -154,6 +155,24 @@ def test_on_random_weights_what_should_fail_and_holds_is_named():
     told = "\n".join(claims.counts(facts(lucky, broken, trained=False)))
     assert "These fail and should not: shape." in told
     assert "These hold and should not: dog-next-cat-dog." in told
+
+
+def test_a_rehearsal_succeeds_when_exactly_what_needs_no_trained_weights_holds():
+    lucky, fails = entry(), entry(text="nothing")
+    shape = entry() | {"needs_training": False}
+    assert claims.as_it_must(facts(shape, fails, trained=False))
+    assert not claims.as_it_must(facts(shape, lucky, trained=False))
+    assert not claims.as_it_must(facts(shape | {"holds": False}, fails, trained=False))
+
+
+def test_a_verdict_on_what_is_not_in_the_list_is_told_with_its_place():
+    def judged(name: str) -> dict:
+        output = {"output_type": "display_data", "data": {RECORD: {"claim": name, "holds": True, "measured": "so"}}}
+        return {"cells": [{"cell_type": "code", "id": "asks", "source": "", "outputs": [output]}]}
+
+    assert claims.unlisted({"01_a": judged("part2.step")}) == []
+    told = claims.unlisted({"01_a": judged("part2.step"), "02_b": judged("part2.stepp")})
+    assert told == ["02_b, cell asks: claim part2.stepp is not in book/claims.yml"]
 
 
 def test_the_table_has_one_row_a_printed_line_with_its_verdict_once():

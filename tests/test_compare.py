@@ -154,7 +154,13 @@ def printed(tmp_path, monkeypatch):
 
 def test_what_was_recorded_agrees_and_a_change_is_told(printed):
     first = notebook(says=says("p = 0.104\n", [("c1_p", 0.1039)]), quiet=says(pins=[("c1_n", 3)]))
-    compare.record("smollm2-135m", {"01_a": first})
+    written = compare.record("smollm2-135m", {"01_a": first})
+    assert [(path.name, new) for path, new in written] == [
+        ("01_a.txt", True),
+        ("01_a.pins.json", True),
+        ("claims.json", True),
+    ]
+    assert compare.record("smollm2-135m", {"01_a": first}) == []
     assert compare.check("smollm2-135m", "01_a", first) == []
     changed = {
         "a figure": notebook(says=says("p = 0.204\n", [("c1_p", 0.1039)]), quiet=says(pins=[("c1_n", 3)])),
@@ -174,7 +180,10 @@ def test_recording_keeps_what_a_person_wrote_and_the_documents_figures_out(print
     (printed / "smollm2-135m").mkdir()
     path = printed / "smollm2-135m" / "01_a.txt"
     path.write_text("=== says\nslack: p = 5 | measured\n---\np = 0.104\n")
-    compare.record("smollm2-135m", {"01_a": notebook(says=says("p = 0.207\n", [("doc_a_1", 1), ("c1_p", 0.2)]))})
+    written = compare.record(
+        "smollm2-135m", {"01_a": notebook(says=says("p = 0.207\n", [("doc_a_1", 1), ("c1_p", 0.2)]))}
+    )
+    assert (path, False) in written
     (block,) = expected.blocks("smollm2-135m", "01_a")
     assert (block.text, block.slack) == ("p = 0.207", {"p =": (5, "measured")})
     assert expected.pins("smollm2-135m", "01_a") == {"c1_p": 0.2}
