@@ -1,5 +1,6 @@
 """What the executed chapters print, pin and decide on our own model is what is on record, cell by cell."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -63,3 +64,12 @@ def test_a_reader_with_the_books_model_is_told_that_all_is_the_same(notebooks, c
 def test_a_chapter_is_committed_without_outputs(chapter):
     notebook = nbformat.read(Path(execute.NOTEBOOKS) / f"{chapter}.ipynb", as_version=4)
     assert not [cell.id for cell in notebook.cells if cell.get("outputs") or cell.get("execution_count")]
+
+
+@pytest.mark.parametrize("chapter", execute.chapters())
+def test_a_chapter_closes_with_a_summary_three_exercises_and_the_run_against_the_book(chapter):
+    code = [cell.id for cell in execute.source(chapter).cells if cell.cell_type == "code"]
+    headings = re.findall(r"^## (.+)$", "\n".join(c.source for c in execute.source(chapter).cells), flags=re.M)
+    assert {"solution-1", "solution-2", "solution-3"} <= set(code)
+    assert code[-1] == "your-run"
+    assert [name for name in headings if name in ("Summary", "Exercises")] == ["Summary", "Exercises"]

@@ -35,6 +35,7 @@ def test_it_runs_and_its_pins_are_its_own(tree, tmp_path):
     executed = nbformat.read(result, as_version=4)
     assert compare.pin_faults({NAME: executed}) == []
     assert compare.cells(executed)["rows"].text == "49152 rows"
+    assert 'id="figure-lengths"' in str(executed)
 
 
 def test_it_stands_in_the_contents_behind_the_last_chapter(tree):
@@ -54,7 +55,7 @@ def test_it_keeps_the_conventions_of_every_chapter(tree):
     assert made.metadata == like.metadata
     ids = [cell.id for cell in made.cells]
     assert len(set(ids)) == len(ids)
-    assert {"title", "parameters", "bootstrap", "setup", "summary", "exercises", "solution-1", "your-run"} <= set(ids)
+    assert {"title", "parameters", "bootstrap", "setup", "summary", "solution-3", "your-run"} <= set(ids)
     assert [str(t) for t in prose.typed(tree) if NAME in t.file] == []
     assert not [cell.id for cell in made.cells if "{" in cell.source and "}}" in cell.source]  # every brace was filled
 
