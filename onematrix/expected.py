@@ -11,8 +11,8 @@ A file holds one block a printed cell:
     ---
     rank 9 of 50257
 
-For `gpt2` these are the documents' own blocks, and `claim:` names the document. `about:` names what a block is about
-where that is not GPT-2 124M.
+For `gpt2` these are the documents' own blocks, and `claim: part2` names the document. `about:` names what a block is
+about where that is not GPT-2 124M.
 """
 
 import json
