@@ -23,9 +23,10 @@ check: .venv/ready-to-test  ## the quick checks: lint, format, types, typed figu
 	$(BIN)/mypy
 	@$(BIN)/python -m press.prose
 
+# two processes of one thread each: torch's threads, two in both, would spend their time waiting for each other
 test: check  ## the quick checks, unit tests, the executed chapters, the built site
 	@$(PRESS) book --model smollm2-135m
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 reproduce: .venv/ready  ## run the chapters on GPT-2 and compare every figure of the documents
 	@$(PRESS) reproduce --model gpt2
