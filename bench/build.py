@@ -140,7 +140,7 @@ def peer(place: Path, execute: str) -> None:
     for path in chapters(place):
         notebook = nbformat.read(path, as_version=4)
         parameters = next(c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
-        parameters.source = f'MODEL = "{common.MODEL}"'
+        parameters.source = re.sub(r"^MODEL = .*", f'MODEL = "{common.MODEL}"', parameters.source, flags=re.M)
         nbformat.write(notebook, path)
     contents = yaml.safe_load((place / "_toc.yml").read_text(encoding="utf-8"))
     for entry in (page for part in contents["parts"] for page in part["chapters"]):
