@@ -81,22 +81,23 @@ def lay_out(place: Path) -> None:
     run(["bash", "-c", f"git archive HEAD | tar -x -C '{place}'"], cwd=ROOT)
 
 
-def python() -> Path:
+def python(libraries: bool = False) -> Path:
     """The interpreter of the peers' environment, which is made first where it is not up to date.
 
     It sees the book's packages too, so that a peer runs on the same torch; and it takes `onematrix` and `press` from
-    the measured tree.
+    the measured tree. There are two: of the builders, and of the libraries that the compute section asks.
     """
-    home = WORK / "venv"
+    home = WORK / ("libraries" if libraries else "builders")
+    requirements = ROOT / "bench" / ("requirements-libraries.txt" if libraries else "requirements.txt")
     interpreter, ready = home / "bin" / "python", home / "ready"
-    wanted = (ROOT / "bench" / "requirements.txt").read_text(encoding="utf-8")
+    wanted = requirements.read_text(encoding="utf-8")
     if not ready.is_file() or ready.read_text(encoding="utf-8") != wanted:
-        print("Installing the peers (once) ...", flush=True)
+        print(f"Installing the {home.name} (once) ...", flush=True)
         run([sys.executable, "-m", "venv", "--clear", home])
         site = next((home / "lib").glob("python3*")) / "site-packages"
         (site / "book.pth").write_text(f"{tree()}\nimport site; site.addsitedir({books_packages()!r})\n")
         pip = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        run([*pip, "-r", ROOT / "bench" / "requirements.txt", "-c", ROOT / "requirements.txt"])
+        run([*pip, "-r", requirements, "-c", ROOT / "requirements.txt"])
         ready.write_text(wanted, encoding="utf-8")
     return interpreter
 
@@ -120,7 +121,8 @@ def cores() -> int:
 
 def versions() -> dict[str, str]:
     """Of the packages that are compared, as the peers' environment has them."""
-    paths = [str(next((WORK / "venv" / "lib").glob("python3*")) / "site-packages"), books_packages()]
+    places = (WORK / name / "lib" for name in ("builders", "libraries"))
+    paths = [str(site) for place in places for site in place.glob("python3*/site-packages")] + [books_packages()]
     there = {d.metadata["Name"].lower(): d.version for d in reversed(list(distributions(path=paths)))}
     return {"python": platform.python_version()} | {name: there[name] for name in TELLING if name in there}
 

@@ -15,7 +15,9 @@ PROMPT = "The dog"
 
 def measure(repeat: int | None) -> dict:
     said = common.run(
-        [common.python(), "-m", "bench.compute", str(repeat or 30)], cwd=common.tree(), env=common.quiet()
+        [common.python(libraries=True), "-m", "bench.compute", str(repeat or 30)],
+        cwd=common.tree(),
+        env=common.quiet(),
     )
     return {"series": json.loads(said.splitlines()[-1]), "notes": [NOTE]}
 

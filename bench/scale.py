@@ -89,16 +89,13 @@ def chapters() -> list[Point]:
     """Seconds to execute 2, 4, 8, 16 copies of one chapter with nothing kept."""
     place = common.WORK / "scale"
     common.lay_out(place)
+    content = (place / "notebooks" / f"{COPIED}.ipynb").read_bytes()
     for path in (place / "notebooks").glob("[0-9][0-9]_*.ipynb"):
-        if path.stem != COPIED:
-            path.unlink()
-    source = place / "notebooks" / f"{COPIED}.ipynb"
+        path.unlink()
     line = []
     for count in AXES["chapters"]:
-        for number in range(count):
-            shutil.copy(source, place / "notebooks" / f"{90 - number}_copy.ipynb")
-        source.unlink(missing_ok=True)
-        source = next((place / "notebooks").glob("*_copy.ipynb"))
+        for number in range(1, count + 1):
+            (place / "notebooks" / f"{number:02d}_copy.ipynb").write_bytes(content)
         shutil.rmtree(place / "_build", ignore_errors=True)
         start = time.perf_counter()
         common.run([common.python(), "-c", EXECUTE], cwd=place, env=common.quiet() | {"PYTHONPATH": str(place)})
