@@ -1,6 +1,7 @@
 """Run the benchmark's sections one after the other, and write what they measured after each."""
 
 import argparse
+import os
 import signal
 import sys
 from importlib import import_module
@@ -21,8 +22,9 @@ def main(argv: list[str] | None = None) -> int:
     common.python()
     for section in args.sections or SECTIONS:
         print(f"\n{section} ...", flush=True)
-        where = common.place()
+        load = os.getloadavg()[0]
         measured = import_module(f"bench.{section}").measure(args.repeat)
+        where = common.place() | {"load": load}  # afterwards, when all that it needs is installed
         results = table.read() | {section: {"where": where, **measured}}
         table.publish({name: results[name] for name in SECTIONS if name in results})
         for line in table.rows(results, section):

@@ -138,7 +138,6 @@ def place() -> dict:
         "date": datetime.now(UTC).isoformat(timespec="minutes"),
         "machine": f"{platform.system()} {platform.machine()}, {cpu}",
         "cores": cores(),
-        "load": os.getloadavg()[0],
         "revision": run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT).strip(),
         "versions": versions(),
     }

@@ -11,6 +11,7 @@ import pytest
 from conftest import needed
 
 from onematrix import weights
+from press import __main__ as press
 from press import execute, live, unchanged
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -101,6 +102,12 @@ def test_lost_live_data_are_seen(scratch):
     _, html, manifest = scratch
     shutil.rmtree(live.kept(manifest))
     assert unchanged.said(html, manifest) is None
+
+
+def test_a_press_in_a_tree_of_its_own_has_its_site_there(tmp_path, monkeypatch):
+    """A test that ran one in its process took the real build's note away."""
+    monkeypatch.setattr(execute, "BUILD", tmp_path)
+    assert press.html() == tmp_path / "html"
 
 
 def test_make_book_after_make_book_touches_nothing():
