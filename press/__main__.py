@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-import nbformat
+from nbformat import NotebookNode
 
 from onematrix import weights
 from press import UsageError, claims, compare, execute, ledger, live, pages, site, unchanged
@@ -47,20 +47,24 @@ def run_chapters(name: str, times: dict[str, float]) -> list[execute.Run]:
     """Make the model ready and bring every chapter up to date on it.
 
     Raises:
-        onematrix.ModelError, ChapterError: see there; PageError: pins or verdicts that no page can show.
+        onematrix.ModelError, ChapterError: see there.
     """
     with timed(times, "model"):
         manifest = execute.prepare(name)
     with timed(times, "chapters"):
-        runs = execute.execute_all(manifest)
-    executed = notebooks(runs)
+        return execute.execute_all(manifest)
+
+
+def checked(runs: list[execute.Run]) -> dict[str, NotebookNode]:
+    """Chapter -> its executed notebook.
+
+    Raises:
+        PageError: pins or verdicts that no page can show.
+    """
+    executed = execute.read_all(runs)
     if faults := compare.pin_faults(executed) + claims.unlisted(executed):
         raise pages.PageError("\n".join(faults))
-    return runs
-
-
-def notebooks(runs: list[execute.Run]) -> dict[str, nbformat.NotebookNode]:
-    return {run.chapter: execute.read(run) for run in runs}
+    return executed
 
 
 def took(times: dict[str, float]) -> str:
@@ -78,13 +82,14 @@ def book(args: argparse.Namespace) -> int:
     times: dict[str, float] = {}
     runs = run_chapters(name, times)
     made_from = unchanged.key(runs[0].model)
-    facts = claims.gather(runs)
+    executed = checked(runs)
+    facts = claims.gather(runs, executed)
     ledger_file = execute.BUILD / "facts.json"
     ledger_file.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
     model = runs[0].model
     stage = execute.BUILD / "stage"
     shutil.rmtree(stage, ignore_errors=True)
-    pages.stage(notebooks(runs), facts, stage)
+    pages.stage(executed, facts, stage)
     ledger.publish(facts, stage)
     with timed(times, "live pieces"):
         live.build(model, stage / "extra" / "live")
@@ -105,7 +110,7 @@ def reproduce(args: argparse.Namespace) -> int:
     """Run the chapters and hold every claim of the documents against them; 0 only when each does what it must."""
     times: dict[str, float] = {}
     runs = run_chapters(chosen(args.model), times)
-    facts = claims.gather(runs)
+    facts = claims.gather(runs, checked(runs))
     print(claims.table(facts))
     print(took(times))
     return 0 if claims.as_it_must(facts) else 1
@@ -127,7 +132,7 @@ def report(args: argparse.Namespace) -> int:
 def record(args: argparse.Namespace) -> int:
     """Write what the chapters print on our own model into tests/printed; a person reviews the diff."""
     runs = run_chapters(chosen(args.model), {})
-    for path, is_new in compare.record(runs[0].model["name"], notebooks(runs)):
+    for path, is_new in compare.record(runs[0].model["name"], checked(runs)):
         print(f"{'new' if is_new else 'changed'}: {path.relative_to(execute.ROOT)}")
     print("Read it before you commit: git add --intent-to-add tests/printed && git diff tests/printed")
     return 0

@@ -1,6 +1,6 @@
 """The list of claims, and the ledger: what each came to on the model that was run.
 
-`gather(runs)` makes the one ledger (`facts.json`) that the pages, the downloads and `make reproduce` read.
+`gather(runs, notebooks)` makes the one ledger (`facts.json`) that the pages, the downloads and `make reproduce` read.
 """
 
 import textwrap
@@ -10,10 +10,11 @@ from functools import cache
 from pathlib import Path
 
 import yaml
+from nbformat import NotebookNode
 
 from onematrix import expected
 from onematrix.expected import Block, pieces
-from press import compare, execute
+from press import compare
 from press.execute import Run
 
 CLAIMS = Path(__file__).resolve().parent.parent / "book" / "claims.yml"
@@ -91,8 +92,8 @@ def claims() -> tuple[Claim, ...]:
     return tuple(found)
 
 
-def gather(runs: Sequence[Run]) -> dict:
-    """The ledger of these runs, all on one model.
+def gather(runs: Sequence[Run], notebooks: Mapping[str, NotebookNode]) -> dict:
+    """The ledger of these runs, all on one model, and of the notebooks that they left.
 
     Returns:
         model: the manifest of the weights;
@@ -100,7 +101,7 @@ def gather(runs: Sequence[Run]) -> dict:
         claims: for each its text, lines (document, measured, difference), verdict, cell and test;
         pins: by name, chapter, cell and value.
     """
-    said = {run.chapter: compare.cells(execute.read(run)) for run in runs}
+    said = {chapter: compare.cells(notebook) for chapter, notebook in notebooks.items()}
     return {
         "model": runs[0].model,
         "chapters": {

@@ -182,6 +182,11 @@ def read(run: Run) -> nbformat.NotebookNode:
     return executed
 
 
+def read_all(runs: list[Run]) -> dict[str, nbformat.NotebookNode]:
+    """Chapter -> its executed notebook, in the order of the runs."""
+    return {run.chapter: read(run) for run in runs}
+
+
 @contextmanager
 def environment(threads: int, **settings: str) -> Iterator[None]:
     """Give kernels only what they need of this process's environment, no network, and a place for their own files."""

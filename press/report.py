@@ -50,11 +50,11 @@ def write(manifest: Mapping, file: Path) -> dict:
         runs = [run for name in execute.chapters() if (run := execute.current(name, dict(manifest)))]
     if not runs:
         raise execute.ChapterError("\n\n".join(stops.values()))
-    facts = claims.gather(runs)
+    notebooks = execute.read_all(runs)
+    facts = claims.gather(runs, notebooks)
     for claim in facts["claims"]:
         if claim["chapter"] not in facts["chapters"]:
             claim["holds"] = None
-    notebooks = {run.chapter: execute.read(run) for run in runs}
     file.write_text(page(facts, notebooks, stops, matrices(manifest["name"])), encoding="utf-8")
     return facts
 

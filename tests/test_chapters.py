@@ -16,8 +16,7 @@ BLOCKS = [block for chapter in execute.chapters() for block in expected.blocks(M
 @pytest.fixture(scope="module")
 def notebooks() -> dict[str, nbformat.NotebookNode]:
     """Every chapter as it comes out; `make book` has executed them, and what has not changed is not run again."""
-    runs = execute.execute_all(execute.prepare(MODEL))
-    return {run.chapter: execute.read(run) for run in runs}
+    return execute.read_all(execute.execute_all(execute.prepare(MODEL)))
 
 
 @pytest.fixture(scope="module")

@@ -248,7 +248,8 @@ def test_a_malformed_claim_is_named(tmp_path, monkeypatch, change, told):
 @pytest.fixture(scope="module")
 def rehearsed() -> dict:
     """The ledger of all chapters on GPT-2's shape and tokenizer with random weights."""
-    return claims.gather(execute.execute_all(execute.prepare("gpt2-rehearsal")))
+    runs = execute.execute_all(execute.prepare("gpt2-rehearsal"))
+    return claims.gather(runs, execute.read_all(runs))
 
 
 @pytest.mark.parametrize("claim", claims.claims(), ids=lambda c: c.id)
