@@ -136,11 +136,15 @@ def key(chapter: str, manifest: dict) -> str:
 
 
 def what_runs(path: Path) -> bytes:
-    """Of a notebook, all that its outcome can depend on: the code cells. Of what is no notebook, everything."""
+    """Of a notebook, all that its outcome can depend on: its code. Of what is no notebook, everything."""
     raw = path.read_bytes()
     try:
         notebook = json.loads(raw)
-        code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+        code = [
+            {k: v for k, v in cell.items() if k not in ("outputs", "execution_count")}  # `source` drops them
+            for cell in notebook["cells"]
+            if cell["cell_type"] == "code"
+        ]
         return json.dumps([notebook["metadata"], code], sort_keys=True).encode()
     except (ValueError, RecursionError, TypeError, KeyError):
         return raw

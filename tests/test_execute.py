@@ -11,7 +11,7 @@ import nbformat
 import psutil
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 import onematrix
 from press import execute, warm
@@ -71,6 +71,16 @@ def test_a_chapter_is_stale_when_its_code_changes(book, cells):
     run(book(says="print(1)"))
     book(**cells)
     assert execute.current("01_tiny", MANIFEST) is None
+
+
+def test_a_chapter_saved_with_its_outputs_is_not_run_again_for_them(book, tmp_path):
+    path = tmp_path / "notebooks" / f"{book(says='print(1)')}.ipynb"
+    result = run("01_tiny")
+    notebook = nbformat.read(path, 4)
+    cell = notebook.cells[-1]
+    cell.execution_count, cell.outputs = 7, [new_output("stream", text="1\n")]
+    nbformat.write(notebook, path)
+    assert execute.current("01_tiny", MANIFEST) == result
 
 
 def test_prose_edited_after_a_chapter_ran_is_what_a_reader_sees(book, tmp_path):
