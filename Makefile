@@ -5,13 +5,16 @@ PORT ?= 8000
 BIN := .venv/bin
 PRESS := $(BIN)/python -m press
 
-.PHONY: help book serve check test reproduce rehearse record mutants repeat bench chapter address pdf clean
+.PHONY: help book watch serve check test reproduce rehearse record mutants repeat bench chapter address pdf clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 book: .venv/ready  ## execute the chapters and build the site (MODEL=gpt2|smollm2-135m|auto)
 	@$(PRESS) book --model $(MODEL)
+
+watch: .venv/ready  ## build, show the site, and build again at each save (PORT=8000)
+	@$(PRESS) watch --model $(MODEL) --port $(PORT)
 
 serve: .venv/ready  ## show the site on this machine (PORT=8000)
 	@$(PRESS) serve --port $(PORT)

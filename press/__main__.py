@@ -17,6 +17,7 @@ from onematrix import weights
 from press import UsageError, claims, compare, execute, ledger, live, pages, site, unchanged
 from press import chapter as new_chapter
 from press import report as one_page
+from press import watch as watching
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -193,6 +194,12 @@ def serve(args: argparse.Namespace) -> int:
     return 0
 
 
+def watch(args: argparse.Namespace) -> int:
+    """Build, show the site on loopback, and build again at each save, until interrupted."""
+    watching.watch(chosen(args.model), html(), args.port)
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="press", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -201,14 +208,18 @@ def main(argv: list[str] | None = None) -> int:
         sub = commands.add_parser(function.__name__, help=function.__doc__.splitlines()[0])
         if model:
             sub.add_argument("--model", default=model, choices=["auto", *weights.SOURCES])
-        sub.set_defaults(function=function)
+        sub.set_defaults(function=function, alone=model is not None)
         return sub
 
     command(book, model="auto")
     command(reproduce, model="gpt2")
     command(record, model="smollm2-135m")
     command(repeat, model="smollm2-135m")
+    watcher = command(watch, model="auto")
+    watcher.add_argument("--port", type=int, default=8000)
+    watcher.set_defaults(alone=False)  # each of its builds is
     any_model = command(report)
+    any_model.set_defaults(alone=True)
     any_model.add_argument("model", help="a known name, a folder, or owner/name@revision")
     any_model.add_argument("--out", type=Path, default=Path("report.html"))
     both = command(changes)
@@ -222,7 +233,7 @@ def main(argv: list[str] | None = None) -> int:
     command(serve).add_argument("--port", type=int, default=8000)
     args = parser.parse_args(argv)
     try:
-        with execute.alone() if "model" in args else nullcontext():
+        with execute.alone() if args.alone else nullcontext():
             return args.function(args)
     except (weights.ModelError, execute.ChapterError, pages.PageError, live.LiveError, site.SiteError) as error:
         print(f"\n{error}", file=sys.stderr)
@@ -231,6 +242,9 @@ def main(argv: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            print(f"Port {args.port} is taken. Name another: PORT={args.port + 1}", file=sys.stderr)
+            return 2
         if not any(f"[Errno {number}]" in str(error) for number in UNWRITABLE):
             raise  # a mistake of ours
         told = error.args[0][0][-1] if isinstance(error, shutil.Error) else error  # the first of many files

@@ -51,7 +51,7 @@ TELLING = ("torch", "transformers", "matplotlib", "numpy", "papermill")  # versi
 # What a chapter sees of the machine's environment; secrets stay outside.
 ENVIRONMENT = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "SYSTEMROOT", "USERPROFILE"),
-    *("ONEMATRIX_CACHE", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "LD_LIBRARY_PATH"),
+    *(warm.KEPT, "ONEMATRIX_CACHE", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "LD_LIBRARY_PATH"),
 )
 
 LIMIT = """\

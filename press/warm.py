@@ -13,6 +13,7 @@ sees. Where there is no safe fork (anywhere but Linux) chapters get ordinary ker
 import ctypes
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -25,6 +26,7 @@ from importlib import import_module
 from pathlib import Path
 
 READY = b"ready\n"
+KEPT = "PRESS_WARM"  # names the place of a warm parent that outlives this press: `press.watch` keeps one
 PR_SET_CHILD_SUBREAPER = 36  # of Linux
 
 
@@ -37,6 +39,11 @@ def kernels(model: str) -> Iterator[str]:
     """
     if sys.platform != "linux":
         yield "python3"
+        return
+    if KEPT in os.environ:
+        os.environ["JUPYTER_PATH"] = os.environ[KEPT]
+        yield "warm"
+        del os.environ["JUPYTER_PATH"]
         return
     with tempfile.TemporaryDirectory(prefix="press-warm-") as scratch:
         door = Path(scratch) / "door"
@@ -61,12 +68,16 @@ def ask(door: str, connection_file: str) -> int:
     """Beside each kernel: ask for the fork, hand signals on, return the kernel's exit status."""
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(door)
-        request = {"connection_file": connection_file, "cwd": os.getcwd()}
+        request = {"connection_file": connection_file, "cwd": os.getcwd(), "environment": dict(os.environ)}
         line.sendall(json.dumps(request).encode() + b"\n")
         answers = line.makefile()
         kernel = int(answers.readline())
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda n, _: os.kill(kernel, n))
+        press = os.getppid()
+        while not select.select([line], [], [], 1)[0]:
+            if os.getppid() != press:
+                return 1  # it was killed: our end of the line closes, and the kernel ends
         return int(answers.readline() or 1)
 
 
@@ -84,6 +95,7 @@ class Parent:
         os.set_blocking(wake, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self.leave)
         self.selector.register(self.listener, selectors.EVENT_READ, self.fork)
         self.selector.register(woken, selectors.EVENT_READ, self.reap)
         self.selector.register(sys.stdin, selectors.EVENT_READ, self.leave)
@@ -129,14 +141,14 @@ class Parent:
             if child.pid not in self.kernels:
                 child.kill()
 
-    def leave(self, _) -> None:
+    def leave(self, *_) -> None:
         """The press is gone, however it went: leave nothing running."""
         for kernel in self.kernels:
             os.kill(kernel, signal.SIGKILL)
             os.waitpid(kernel, 0)
         self.kernels.clear()
         self.end_orphans()
-        sys.exit()
+        os._exit(0)  # at once: to take torch apart in order takes a second
 
 
 def become_kernel(request: dict) -> None:
@@ -145,11 +157,15 @@ def become_kernel(request: dict) -> None:
     from ipykernel.kernelapp import IPKernelApp
 
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
     os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["environment"])  # of the press that asks, which may not be the one that started us
     os.environ["JPY_PARENT_PID"] = str(os.getppid())
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     IPKernelApp.launch_instance(argv=["-f", request["connection_file"], "--log-level=CRITICAL"])
@@ -171,6 +187,7 @@ if __name__ == "__main__":
         sys.exit(ask(*sys.argv[1:]))
     import psutil
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the press's to answer, which then ends us
     door, model = sys.argv[1:]
     warm_up(model)
     parent = Parent(door)
