@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,7 +31,7 @@ The press and its peers build the same commit on the same model. The peers have 
 the chapters as they are committed, with the model's name in the parameters cell; the press also writes its ledger and
 pages of checks. The data of the live pieces, which depend on the weights and not on a chapter, are kept. The chapter
 edited is {CHAPTER}, by one comment in its set-up cell; its prose, by a line in its first cell; the other page is
-{PAGE}."""
+{PAGE}. Watched: from the save to the new site under `make watch`, whose kernels have the imports and the model."""
 
 
 def measure(repeat: int | None) -> dict:
@@ -70,10 +72,12 @@ def compare(repeat: int, tree: Path, force: Path, cache: Path, plain: Path) -> d
         "clean": clean,
         "jupyter-book, force": lambda: jupyter_book(force, clean=True)[0],
         "one chapter edited": lambda: edited(press, tree, "code"),
+        "one chapter edited, watched": lambda: watched(tree, "code", next(edits)),
         "jupyter-book's cache, one chapter edited": lambda: edited(jupyter_book, cache, "code"),
         "nothing changed": lambda: press(tree)[0],
         "jupyter-book's cache, nothing changed": lambda: jupyter_book(cache)[0],
         "prose of a chapter edited": lambda: edited(press, tree, "prose"),
+        "prose of a chapter edited, watched": lambda: watched(tree, "prose", next(edits)),
         "prose of another page edited": lambda: edited(press, tree, "page"),
         "nbmake": lambda: nbmake(plain),
     }
@@ -101,6 +105,27 @@ def timed(command: list, place: Path) -> tuple[float, str]:
 
 def press(place: Path) -> tuple[float, str]:
     return timed([common.python(), "-m", "press", "book", "--model", common.MODEL], place)
+
+
+def watched(place: Path, kind: str, mark: str) -> float:
+    """Seconds from an author's save to the new site, where `press watch` runs; its start is not counted."""
+    command = [common.python(), "-m", "press", "watch", "--model", common.MODEL, "--port", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, cwd=place, env=common.quiet(), **pipes) as process:
+
+        def built() -> None:
+            while "Save a file" not in (line := process.stdout.readline()):
+                if not line:
+                    raise RuntimeError("the watch ended")
+
+        try:
+            built()
+            start = time.perf_counter()
+            edit(place, kind, mark)
+            built()
+            return time.perf_counter() - start
+        finally:
+            process.send_signal(signal.SIGINT)
 
 
 def took(said: str) -> dict[str, float]:

@@ -23,8 +23,9 @@ AXES = {
 COPIED = "01_two_matrices"
 NOTE = """\
 The exponent is the slope of the straight line through the points on logarithmic axes: 1 is linear, less is better than
-linear (a fixed cost that larger sizes share). Memory is what torch's allocator holds beside what was there before, by
-torch.profiler."""
+linear (a fixed cost that larger sizes share). `W @ x` is what reading the table costs: where that grows faster than
+linear, a part of the smaller tables lay in the processor's cache. Memory is what torch's allocator holds beside what
+was there before, by torch.profiler."""
 
 Point = tuple[int, float]
 
@@ -124,7 +125,7 @@ def points(repeat: int) -> dict[str, list[Point]]:
 
 
 def tables(axis: str) -> Iterator[tuple[str, int, dict[str, Callable]]]:
-    """Neighbours, a step and a lens of 32 blocks on random tables in bfloat16."""
+    """Neighbours, a step, a lens of 32 blocks and the floor, `W @ x`, on random tables in bfloat16."""
     import torch
 
     from onematrix import closed_form, neighbours
@@ -134,6 +135,7 @@ def tables(axis: str) -> Iterator[tuple[str, int, dict[str, Callable]]]:
         W = torch.empty(V, d, dtype=torch.bfloat16).normal_()
         x, stream = W[0] / d**0.5, W[:32] / d**0.5
         ways = {
+            "W @ x": lambda W=W, x=x: W @ x,
             "neighbours": lambda W=W: neighbours(W, 5, 10),
             "step": lambda W=W, x=x: closed_form(W, x, 7),
             "lens": lambda W=W, stream=stream: stream @ W.T,
