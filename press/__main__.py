@@ -6,6 +6,7 @@ import functools
 import http.server
 import json
 import shutil
+import signal
 import sys
 import time
 from contextlib import contextmanager, nullcontext
@@ -260,4 +261,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite end clears away, too
     sys.exit(main())

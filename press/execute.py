@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -488,14 +488,21 @@ def execute_fresh(
 
             return execute(chapter, manifest, into, on_cell, kernel)
 
-        for done in as_completed([pool.submit(start, name) for name in names]):
-            try:
-                run = done.result()
-            except ChapterError as failure:
-                failures.append(str(failure))
-            else:
-                runs.append(run)
-                tqdm.write(f"  {run.chapter}  {run.seconds:.1f} s, {run.peak_bytes / 1e6:.0f} MB")
+        try:
+            for done in as_completed([pool.submit(start, name) for name in names]):
+                try:
+                    run = done.result()
+                except ChapterError as failure:
+                    failures.append(str(failure))
+                else:
+                    runs.append(run)
+                    tqdm.write(f"  {run.chapter}  {run.seconds:.1f} s, {run.peak_bytes / 1e6:.0f} MB")
+        except KeyboardInterrupt:  # the threads would wait for their kernels, minutes in the worst case
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in psutil.Process().children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
+            raise
     if failures:
         raise ChapterError("\n\n".join(failures))
     return runs

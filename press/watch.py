@@ -78,12 +78,14 @@ def watch(model: str, html: Path, port: int) -> None:
 
 
 def build(command: list[str], settings: dict[str, str]) -> None:
-    """Run one build to its end, and also where Ctrl-C interrupts it: it clears away what it has begun."""
-    with subprocess.Popen(command, cwd=execute.ROOT, env=settings) as process:
+    """Run one build to its end; interrupted, wait until it has cleared away what it had begun."""
+    with subprocess.Popen(command, cwd=execute.ROOT, env=settings, start_new_session=True) as process:
         try:
             process.wait()
-        finally:
+        except KeyboardInterrupt:  # which reached this process alone
+            process.terminate()
             process.wait()
+            raise
 
 
 @contextmanager

@@ -86,9 +86,8 @@ class Watch:
 def watched(tree) -> Iterator[Watch]:  # noqa: F811
     found = Watch(tree)
     yield found
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(found.process.pid, signal.SIGKILL)
-    found.process.communicate()
+    found.process.terminate()
+    found.process.communicate(timeout=20)
 
 
 def whose(page: str) -> str:
