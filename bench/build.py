@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -125,7 +124,7 @@ def watched(place: Path, kind: str, mark: str) -> float:
             built()
             return time.perf_counter() - start
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
 
 
 def took(said: str) -> dict[str, float]:
