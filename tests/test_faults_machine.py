@@ -384,7 +384,7 @@ def kill_often(code: str, place: Path, longest: float, whole, *words: str, **set
     for number in range(KILLS + 1):
         with subprocess.Popen(
             command,
-            env=os.environ | settings,
+            env=os.environ | {"TMPDIR": str(place)} | settings,  # what a kill leaves there goes with the test
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
