@@ -66,6 +66,7 @@ def kernels(model: str) -> Iterator[str]:
 
 def ask(door: str, connection_file: str) -> int:
     """Beside each kernel: ask for the fork, hand signals on, return the kernel's exit status."""
+    press = os.getppid()
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(door)
         request = {"connection_file": connection_file, "cwd": os.getcwd(), "environment": dict(os.environ)}
@@ -74,7 +75,6 @@ def ask(door: str, connection_file: str) -> int:
         kernel = int(answers.readline())
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda n, _: os.kill(kernel, n))
-        press = os.getppid()
         while not select.select([line], [], [], 1)[0]:
             if os.getppid() != press:
                 return 1  # it was killed: our end of the line closes, and the kernel ends

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -44,7 +45,7 @@ class Watch:
             text=True,
             start_new_session=True,
         )
-        self.address = self.said().rpartition("http")[2].partition(" ")[0].join(["http", ""])
+        self.address = re.search(r"http\S+", self.said())[0]
 
     def said(self) -> str:
         """What it says until it waits for the next save."""
